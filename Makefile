@@ -1,0 +1,72 @@
+# Every target carries its explanation after '##'; bare `make` prints them.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := spark,kafka,postgres,ui,dev
+# Folders that exist; the checks cover all of them.
+SOURCES := $(wildcard penstock tests examples benchmarks)
+PYTEST_ARGS ?=
+
+# Spark's workers must be the interpreter that has Penstock and the user's libraries, activated or not.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+# Expanded once, when make starts: the time printed at the end includes set-up.
+STARTED := $(shell date +%s)
+
+.PHONY: help setup java demo test check format bench chaos clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo '  make test PYTEST_ARGS="-k barrier -x" hands arguments to pytest; PYTHON=python3.12 picks the interpreter of a new .venv.'
+
+setup: $(STAMP) ## create .venv and install Penstock with everything (again only when pyproject.toml changed)
+
+# The interpreter is an ordinary prerequisite: when it had to be created (or its symlink dangled), packages must follow.
+$(STAMP): pyproject.toml $(BIN)/python
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Penstock needs Python 3.11 or newer, but $(VENV) has $$($(BIN)/python -V 2>&1)." \
+	       "Delete $(VENV) and run: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "No $(PYTHON) on PATH. Install Python 3.11 or newer, or run: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Penstock needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+	       "Run: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+
+java: ## check for Java 17+, which Spark needs (installs it when root on Debian or Ubuntu)
+	@scripts/ensure_java.sh
+
+demo: setup java ## run the clickstream example
+	$(BIN)/python -m examples.clickstream.demo
+
+test: setup java check ## all that CI runs: the checks, then every test
+	@$(BIN)/python -m pytest $(PYTEST_ARGS); status=$$?; \
+	  echo "make test took $$(( $$(date +%s) - $(STARTED) )) s in all"; exit $$status
+
+check: setup ## lint, formatting and types, changing nothing
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy --strict $(SOURCES)
+
+format: setup ## format the code and apply the linter's safe fixes
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+bench: setup java ## measure throughput and latency
+	$(BIN)/python -m benchmarks
+
+chaos: setup java ## kill processes of running jobs and compare the answers with undisturbed runs
+	$(BIN)/python -m tests.chaos
+
+clean: ## delete caches, builds and reports (.venv stays)
+	rm -rf build dist reports .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +

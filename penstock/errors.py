@@ -1,0 +1,47 @@
+"""The error tree. A message says what was attempted, where, what was found and what to do next."""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Root of everything Penstock raises on purpose."""
+
+
+class JobDefinitionError(PenstockError):
+    """The program is wrong; raised while it is built or submitted, before anything runs."""
+
+
+class ConfigurationError(JobDefinitionError):
+    """A configuration key or value cannot be used."""
+
+
+class UserFunctionError(PenstockError):
+    """A user's function raised; names the operator, its uid, the subtask and the record."""
+
+
+class ProtocolError(PenstockError):
+    """The snapshot protocol was violated (a missing barrier, a gap in a channel): a bug or a fault, never a guess."""
+
+
+class FencedError(PenstockError):
+    """Another driver or attempt owns what this one tried to write."""
+
+
+class StorageError(PenstockError):
+    """Checkpoint storage failed or cannot be used."""
+
+
+class CorruptSnapshotError(StorageError):
+    """A checkpoint file is missing, truncated or does not match its checksum; names the file."""
+
+
+class StateLostError(PenstockError):
+    """A slot was asked to go on from an epoch it does not have and no checkpoint holds: the job must go back."""
+
+
+class SlotError(PenstockError):
+    """A slot process could not be started, reached or authenticated."""
+
+
+class JobFailedError(PenstockError):
+    """The job ended in state FAILED: its restart strategy allowed no further attempt."""

@@ -1,0 +1,37 @@
+"""Blocks: the unit in which records move. Objects travel as `Rows`, typed and Spark streams as `Columns`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+TimestampArray: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Rows:
+    """Python objects with optional event timestamps in milliseconds (None for a record without one)."""
+
+    values: list[Any]
+    timestamps: list[int | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(slots=True)
+class Columns:
+    """An Arrow record batch with optional event timestamps (milliseconds, one per row)."""
+
+    batch: pa.RecordBatch
+    timestamps: TimestampArray | None = None
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+
+Block: TypeAlias = Rows | Columns
