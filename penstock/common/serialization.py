@@ -1,0 +1,93 @@
+"""Schemas between records and the bytes of a message queue or a file."""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from penstock.common.typeinfo import TypeInformation, Types
+from penstock.errors import JobDefinitionError
+
+
+class SerializationSchema(ABC):
+    """Records to messages. Instances travel pickled to the slots."""
+
+    @abstractmethod
+    def serialize(self, element: Any) -> bytes: ...
+
+
+class DeserializationSchema(ABC):
+    """Messages to records. Instances travel pickled to the slots."""
+
+    @abstractmethod
+    def deserialize(self, message: bytes) -> Any:
+        """The record in `message`; None drops it. An exception fails the job and names the message."""
+
+    def get_produced_type(self) -> TypeInformation:
+        return Types.PICKLED_BYTE_ARRAY()
+
+
+class SimpleStringSchema(SerializationSchema, DeserializationSchema):
+    """Text in a character set. Bytes that are no text in it become U+FFFD, as in Flink."""
+
+    def __init__(self, charset: str = "UTF-8") -> None:
+        self._charset = _known_charset(charset)
+
+    def serialize(self, element: Any) -> bytes:
+        if not isinstance(element, str):
+            raise TypeError(f"SimpleStringSchema serializes str, not {element!r}: map the stream to strings first")
+        return element.encode(self._charset)
+
+    def deserialize(self, message: bytes) -> str:
+        return message.decode(self._charset, errors="replace")
+
+    def get_produced_type(self) -> TypeInformation:
+        return Types.STRING()
+
+
+class ByteArraySchema(SerializationSchema, DeserializationSchema):
+    """Bytes as they are."""
+
+    def serialize(self, element: Any) -> bytes:
+        return bytes(element)
+
+    def deserialize(self, message: bytes) -> bytes:
+        return message
+
+    def get_produced_type(self) -> TypeInformation:
+        return Types.PRIMITIVE_ARRAY(Types.BYTE())
+
+
+class Encoder:
+    """Records to a file's bytes, one after the other."""
+
+    def __init__(self, encode: Callable[[Any], bytes]) -> None:
+        self._encode = encode
+
+    def encode(self, element: Any) -> bytes:
+        """All bytes of one record, with what separates it from the next."""
+        return self._encode(element)
+
+    @staticmethod
+    def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
+        """`str(record)` and a line feed."""
+        return Encoder(_LineEncoding(_known_charset(charset_name)))
+
+
+class _LineEncoding:
+    """A class rather than a closure, so that plain pickle can carry it."""
+
+    def __init__(self, charset: str) -> None:
+        self._charset = charset
+
+    def __call__(self, element: Any) -> bytes:
+        return f"{element}\n".encode(self._charset)
+
+
+def _known_charset(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError as error:
+        raise JobDefinitionError(f"Python knows no character set {name!r}: use one such as 'UTF-8'") from error

@@ -1,0 +1,175 @@
+"""How a stream gets timestamps and watermarks. A strategy only describes; the runtime generates."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from penstock.common.time import Duration
+from penstock.errors import JobDefinitionError
+
+
+class TimestampAssigner(ABC):
+    """Gives every record its event time."""
+
+    @abstractmethod
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """The event time of `value` in milliseconds since the epoch. `record_timestamp` is the one it has already,
+        the smallest long if it has none. Called once a record, in order; called again when an epoch is replayed."""
+
+
+class ColumnTimestampAssigner(TimestampAssigner):
+    """Event time is a column of the record (not in PyFlink): a timestamp, or milliseconds. Columnar streams read the whole
+    column at once instead of calling Python for every record."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        stamp = value[self.column]
+        return int(stamp.timestamp() * 1000) if hasattr(stamp, "timestamp") else int(stamp)
+
+
+class WatermarkOutput(ABC):
+    """Where a generator puts its watermarks."""
+
+    @abstractmethod
+    def emit_watermark(self, watermark: int) -> None:
+        """No record with a timestamp <= `watermark` (ms) will follow. One that does not advance is ignored."""
+
+    @abstractmethod
+    def mark_idle(self) -> None:
+        """Nothing is expected for a while: do not hold the others back. The next watermark ends this."""
+
+    @abstractmethod
+    def mark_active(self) -> None:
+        """Count this output again, before its next watermark."""
+
+
+class WatermarkGenerator(ABC):
+    """A custom generator; there is one per split or, in the middle of a job, per subtask. Its attributes are part of
+    checkpoints, so they must be picklable."""
+
+    @abstractmethod
+    def on_event(self, value: Any, timestamp: int, output: WatermarkOutput) -> None:
+        """Called for every record; what it emits here comes right behind the record (punctuated watermarks)."""
+
+    @abstractmethod
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """Called regularly, at least at the end of every epoch (periodic watermarks)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Monotonous:
+    """Timestamps never fall: the watermark is the last one minus 1 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedOutOfOrderness:
+    """Records are at most `bound_ms` behind: the watermark is the largest timestamp - bound - 1 ms."""
+
+    bound_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoWatermarks:
+    """Never a watermark before the end of the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomGenerator:
+    """A user's generator, made anew for every split."""
+
+    factory: Callable[[], WatermarkGenerator]
+
+
+GeneratorSpec: TypeAlias = Monotonous | BoundedOutOfOrderness | NoWatermarks | CustomGenerator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkAlignment:
+    """Sources of one group do not run further ahead of the slowest than `max_drift_ms`."""
+
+    group: str
+    max_drift_ms: int
+    update_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkStrategy:
+    """A generator, and what goes with it. Immutable and picklable; every `with_*` returns a new strategy.
+
+    (PyFlink's `with_idleness` and `with_watermark_alignment` forget a timestamp assigner set before; here, as in
+    Flink, the order of the calls does not matter.)
+    """
+
+    generator: GeneratorSpec
+    timestamp_assigner: TimestampAssigner | None = None
+    idle_timeout_ms: int | None = None
+    alignment: WatermarkAlignment | None = None
+    per_record: bool = False  # emit after every record instead of periodically
+
+    @staticmethod
+    def for_monotonous_timestamps() -> WatermarkStrategy:
+        """Timestamps never fall within a split."""
+        return WatermarkStrategy(generator=Monotonous(), per_record=_per_record)
+
+    @staticmethod
+    def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
+        """Once a record of time t was seen, none older than t - `max_out_of_orderness` is expected."""
+        bound_ms = max_out_of_orderness.to_millis()
+        if bound_ms < 0:
+            raise JobDefinitionError(f"max_out_of_orderness cannot be negative, but is {max_out_of_orderness}")
+        return WatermarkStrategy(generator=BoundedOutOfOrderness(bound_ms), per_record=_per_record)
+
+    @staticmethod
+    def no_watermarks() -> WatermarkStrategy:
+        """For jobs that only use processing time."""
+        return WatermarkStrategy(generator=NoWatermarks())
+
+    @staticmethod
+    def for_generator(factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
+        """Watermarks from a user's generator (not in PyFlink). `factory` travels pickled to the slots."""
+        if not callable(factory):
+            raise JobDefinitionError(
+                f"for_generator takes a factory such as the generator's class or a lambda, not {factory!r}: "
+                "every split needs a generator of its own"
+            )
+        return WatermarkStrategy(generator=CustomGenerator(factory))
+
+    def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
+        if not callable(getattr(timestamp_assigner, "extract_timestamp", None)):
+            raise JobDefinitionError(
+                f"{timestamp_assigner!r} is not a TimestampAssigner: pass an object with a method "
+                "extract_timestamp(value, record_timestamp)"
+            )
+        return replace(self, timestamp_assigner=timestamp_assigner)
+
+    def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
+        """A split without records for this long no longer holds the watermark back, until its next record."""
+        if idle_timeout.to_millis() <= 0:
+            raise JobDefinitionError(f"idle_timeout must be at least one millisecond, but is {idle_timeout}")
+        return replace(self, idle_timeout_ms=idle_timeout.to_millis())
+
+    def with_watermark_alignment(
+        self, watermark_group: str, max_allowed_watermark_drift: Duration, update_interval: Duration | None = None
+    ) -> WatermarkStrategy:
+        interval = Duration.of_seconds(1) if update_interval is None else update_interval
+        alignment = WatermarkAlignment(
+            group=watermark_group,
+            max_drift_ms=max_allowed_watermark_drift.to_millis(),
+            update_interval_ms=interval.to_millis(),
+        )
+        return replace(self, alignment=alignment)
+
+
+_per_record = False
+
+
+def set_per_record_watermarks(enabled: bool) -> None:
+    """Make the strategies that `for_monotonous_timestamps` and `for_bounded_out_of_orderness` create from now on emit
+    after every record. For tests that compare with Flink: periodic watermarks depend on when the period ends."""
+    global _per_record
+    _per_record = enabled

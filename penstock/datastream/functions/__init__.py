@@ -1,0 +1,69 @@
+"""User functions, under the names of `pyflink.datastream.functions`."""
+
+from __future__ import annotations
+
+from penstock.datastream.functions.base import Function, KeyedStateStore, RuntimeContext
+from penstock.datastream.functions.broadcast import (
+    BaseBroadcastProcessFunction,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
+from penstock.datastream.functions.elementwise import (
+    AggregateFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeySelector,
+    MapFunction,
+    NullByteKeySelector,
+    Partitioner,
+    ReduceFunction,
+    ReduceFunctionWrapper,
+)
+from penstock.datastream.functions.process import (
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ProcessFunction,
+)
+from penstock.datastream.functions.windowing import (
+    AllWindowFunction,
+    PassThroughAllWindowFunction,
+    PassThroughWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from penstock.datastream.timerservice import TimerService
+
+__all__ = [
+    "AggregateFunction",
+    "AllWindowFunction",
+    "BaseBroadcastProcessFunction",
+    "BroadcastProcessFunction",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
+    "KeyedProcessFunction",
+    "KeyedStateStore",
+    "MapFunction",
+    "NullByteKeySelector",
+    "Partitioner",
+    "PassThroughAllWindowFunction",
+    "PassThroughWindowFunction",
+    "ProcessAllWindowFunction",
+    "ProcessFunction",
+    "ProcessWindowFunction",
+    "ReduceFunction",
+    "ReduceFunctionWrapper",
+    "RuntimeContext",
+    "TimerService",
+    "WindowFunction",
+]

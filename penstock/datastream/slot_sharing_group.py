@@ -1,0 +1,174 @@
+"""Slot sharing groups: which operators may run in one slot, and what such a slot needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import total_ordering
+from typing import Final
+
+from penstock.errors import ConfigurationError
+
+_UNITS: Final = (("tb", 2**40), ("gb", 2**30), ("mb", 2**20), ("kb", 2**10))
+
+
+@total_ordering
+class MemorySize:
+    """A number of bytes."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self, bytes_size: int) -> None:
+        if bytes_size < 0:
+            raise ConfigurationError(f"A memory size cannot be negative, but is {bytes_size} bytes")
+        self._bytes = bytes_size
+
+    @staticmethod
+    def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
+        return MemorySize(mebi_bytes * 2**20)
+
+    def get_bytes(self) -> int:
+        return self._bytes
+
+    def get_kibi_bytes(self) -> int:
+        return self._bytes // 2**10
+
+    def get_mebi_bytes(self) -> int:
+        return self._bytes // 2**20
+
+    def get_gibi_bytes(self) -> int:
+        return self._bytes // 2**30
+
+    def get_tebi_bytes(self) -> int:
+        return self._bytes // 2**40
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemorySize) and self._bytes == other._bytes
+
+    def __hash__(self) -> int:
+        return hash((MemorySize, self._bytes))
+
+    def __lt__(self, other: object) -> bool:
+        return self._bytes < other._bytes if isinstance(other, MemorySize) else NotImplemented
+
+    def __str__(self) -> str:
+        """In the largest unit that loses nothing."""
+        for unit, size in _UNITS:
+            if self._bytes and self._bytes % size == 0:
+                return f"{self._bytes // size}{unit}"
+        return f"{self._bytes}bytes"
+
+    def __repr__(self) -> str:
+        return f"MemorySize({self})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resources:
+    cpu_cores: float | None = None
+    task_heap_memory: MemorySize | None = None
+    task_off_heap_memory: MemorySize | None = None
+    managed_memory: MemorySize | None = None
+    external: tuple[tuple[str, float], ...] = field(default=())
+
+
+class SlotSharingGroup:
+    """A name and, maybe, the resources of each of its slots. Immutable, equal by value; made by `builder`."""
+
+    __slots__ = ("_name", "_resources")
+
+    def __init__(self, name: str, resources: _Resources | None = None) -> None:
+        self._name = name
+        self._resources = resources or _Resources()
+
+    @staticmethod
+    def builder(name: str) -> SlotSharingGroup.Builder:
+        return SlotSharingGroup.Builder(name)
+
+    def get_name(self) -> str:
+        return self._name
+
+    def get_cpu_cores(self) -> float | None:
+        return self._resources.cpu_cores
+
+    def get_task_heap_memory(self) -> MemorySize | None:
+        return self._resources.task_heap_memory
+
+    def get_task_off_heap_memory(self) -> MemorySize | None:
+        return self._resources.task_off_heap_memory
+
+    def get_managed_memory(self) -> MemorySize | None:
+        return self._resources.managed_memory
+
+    def get_external_resources(self) -> dict[str, float]:
+        return dict(self._resources.external)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SlotSharingGroup) and (self._name, self._resources) == (
+            other._name,
+            other._resources,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._name, self._resources))
+
+    def __repr__(self) -> str:
+        return f"SlotSharingGroup({self._name!r}, {self._resources})"
+
+    class Builder:
+        """As in Flink, memory and CPU go together: a group that sets any of them must set cores and heap."""
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+            self._cpu_cores: float | None = None
+            self._memory: dict[str, MemorySize] = {}
+            self._external: dict[str, float] = {}
+
+        def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
+            if cpu_cores <= 0:
+                raise ConfigurationError(f"Slot sharing group {self._name!r} cannot have {cpu_cores} CPU cores")
+            self._cpu_cores = cpu_cores
+            return self
+
+        def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            self._memory["task_heap_memory"] = task_heap_memory
+            return self
+
+        def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
+
+        def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            self._memory["task_off_heap_memory"] = task_off_heap_memory
+            return self
+
+        def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
+
+        def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
+            self._memory["managed_memory"] = managed_memory
+            return self
+
+        def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
+            return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
+
+        def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
+            self._external[name] = value
+            return self
+
+        def build(self) -> SlotSharingGroup:
+            anything = self._cpu_cores is not None or self._memory or self._external
+            if anything and (self._cpu_cores is None or "task_heap_memory" not in self._memory):
+                raise ConfigurationError(
+                    f"Slot sharing group {self._name!r} sets resources but not both CPU cores and task heap memory: "
+                    "set both, or none at all"
+                )
+            return SlotSharingGroup(self._name, _resources(self._cpu_cores, self._memory, self._external))
+
+
+def _resources(cpu_cores: float | None, memory: Mapping[str, MemorySize], external: Mapping[str, float]) -> _Resources:
+    return _Resources(
+        cpu_cores=cpu_cores,
+        task_heap_memory=memory.get("task_heap_memory"),
+        task_off_heap_memory=memory.get("task_off_heap_memory"),
+        managed_memory=memory.get("managed_memory"),
+        external=tuple(sorted(external.items())),
+    )

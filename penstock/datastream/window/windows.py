@@ -1,0 +1,134 @@
+"""Windows: the buckets records are grouped in. Immutable by convention, equal and hashable by value."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Protocol
+
+from penstock.common.constants import MAX_LONG_VALUE
+
+
+class Window(ABC):
+    """A bucket. Once event time has passed `max_timestamp`, all its records should have arrived."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def max_timestamp(self) -> int:
+        """The largest timestamp that still belongs to it."""
+
+
+class _MergeTimeWindows(Protocol):
+    def merge(self, to_be_merged: Iterable[TimeWindow], merge_result: TimeWindow) -> None: ...
+
+
+class TimeWindow(Window):
+    """The interval from `start` (inclusive) to `end` (exclusive), in milliseconds. Sorted by start, then end."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+
+    def max_timestamp(self) -> int:
+        return self.end - 1
+
+    def intersects(self, other: TimeWindow) -> bool:
+        """Whether they overlap or touch: sessions exactly one gap apart are one session."""
+        return self.start <= other.end and self.end >= other.start
+
+    def cover(self, other: TimeWindow) -> TimeWindow:
+        """The smallest window that holds both."""
+        return TimeWindow(min(self.start, other.start), max(self.end, other.end))
+
+    @staticmethod
+    def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
+        """The start of the window of `timestamp` on the grid `offset` + n * `window_size`."""
+        # Python's % has the sign of the divisor, so this is a floor also before the epoch.
+        return timestamp - (timestamp - offset) % window_size
+
+    @staticmethod
+    def merge_windows(windows: Iterable[TimeWindow], callback: _MergeTimeWindows) -> None:
+        """Tell `callback` of every group of two or more windows that overlap or touch, in the order of time."""
+        # The group is passed as a sorted list: the order in which state is merged must not depend on hashes.
+        result: TimeWindow | None = None
+        group: list[TimeWindow] = []
+        for candidate in sorted(set(windows)):
+            if result is not None and result.intersects(candidate):
+                result = result.cover(candidate)
+                group.append(candidate)
+                continue
+            if result is not None and len(group) > 1:
+                callback.merge(group, result)
+            result, group = candidate, [candidate]
+        if result is not None and len(group) > 1:
+            callback.merge(group, result)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TimeWindow) and self.start == other.start and self.end == other.end
+
+    def __hash__(self) -> int:
+        return hash((self.start, self.end))
+
+    def __lt__(self, other: TimeWindow) -> bool:
+        return (self.start, self.end) < (other.start, other.end)
+
+    def __le__(self, other: TimeWindow) -> bool:
+        return (self.start, self.end) <= (other.start, other.end)
+
+    def __repr__(self) -> str:
+        return f"TimeWindow(start={self.start}, end={self.end})"
+
+
+class CountWindow(Window):
+    """The `id`-th group of records of a key, counted from 0."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+
+    def max_timestamp(self) -> int:
+        return MAX_LONG_VALUE
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CountWindow) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash((CountWindow, self.id))
+
+    def __lt__(self, other: CountWindow) -> bool:
+        return self.id < other.id
+
+    def __repr__(self) -> str:
+        return f"CountWindow(id={self.id})"
+
+
+class GlobalWindow(Window):
+    """The one window that holds everything."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def get() -> GlobalWindow:
+        return _GLOBAL_WINDOW
+
+    def max_timestamp(self) -> int:
+        return MAX_LONG_VALUE
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GlobalWindow)
+
+    def __hash__(self) -> int:
+        return hash(GlobalWindow)
+
+    def __lt__(self, other: GlobalWindow) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "GlobalWindow"
+
+
+_GLOBAL_WINDOW = GlobalWindow()
