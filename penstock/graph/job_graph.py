@@ -1,0 +1,114 @@
+"""JobGraph: operators chained into vertices, vertices placed on levels.
+
+Two operators are chained when the edge between them is forward, the parallelism is the same, the downstream one has no
+other input, both share a slot group and neither forbids it. A vertex is a tree of chained operators with one head.
+`level(v)` is the largest number of exchanges on a path from a source to v.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.graph.partitioner import Forward
+from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
+from penstock.protocol.ids import NodeId, VertexId
+
+
+@dataclass(slots=True, kw_only=True)
+class JobEdge:
+    """An exchange between two vertices."""
+
+    stream_edge: StreamEdge
+    source: VertexId
+    target: VertexId
+
+
+@dataclass(slots=True, kw_only=True)
+class JobVertex:
+    id: VertexId
+    nodes: list[StreamNode]  # in topological order; the first is the head
+    chained: list[StreamEdge] = field(default_factory=list)
+    inputs: list[JobEdge] = field(default_factory=list)
+    outputs: list[JobEdge] = field(default_factory=list)
+    level: int = 0
+
+    @property
+    def head(self) -> StreamNode:
+        return self.nodes[0]
+
+    @property
+    def parallelism(self) -> int:
+        return self.head.parallelism
+
+    @property
+    def name(self) -> str:
+        return " → ".join(node.name for node in self.nodes)
+
+    @property
+    def state_id(self) -> str:
+        """Names the vertex in checkpoints. State itself is matched by operator id, not by this."""
+        return self.head.operator_id
+
+    @property
+    def is_source(self) -> bool:
+        return self.head.kind == "source"
+
+
+@dataclass(slots=True, kw_only=True)
+class JobGraph:
+    job_name: str
+    max_parallelism: int
+    vertices: dict[VertexId, JobVertex]
+
+    @property
+    def levels(self) -> int:
+        return 1 + max(vertex.level for vertex in self.vertices.values())
+
+    @property
+    def slots(self) -> int:
+        """Slot sharing: a slot runs one subtask of every vertex, so the widest vertex decides."""
+        return max(vertex.parallelism for vertex in self.vertices.values())
+
+    def at_level(self, level: int) -> list[JobVertex]:
+        return [vertex for vertex in self.vertices.values() if vertex.level == level]
+
+    def operators(self) -> dict[str, StreamNode]:
+        return {node.operator_id: node for vertex in self.vertices.values() for node in vertex.nodes}
+
+
+def _chains(graph: StreamGraph, edge: StreamEdge) -> bool:
+    up, down = graph.nodes[edge.source], graph.nodes[edge.target]
+    return (
+        isinstance(edge.partitioner, Forward)
+        and up.parallelism == down.parallelism
+        and len(graph.inputs(down.id)) == 1
+        and up.slot_sharing_group == down.slot_sharing_group
+        and down.chainable
+        and not down.head
+        and up.chainable
+    )
+
+
+def build_job_graph(graph: StreamGraph) -> JobGraph:
+    graph.validate()
+    vertex_of: dict[NodeId, VertexId] = {}
+    vertices: dict[VertexId, JobVertex] = {}
+    for node in graph.topological():
+        inputs = graph.inputs(node.id)
+        chained = next((edge for edge in inputs if _chains(graph, edge)), None)
+        if chained is not None:
+            vertex = vertices[vertex_of[chained.source]]
+            vertex.nodes.append(node)
+            vertex.chained.append(chained)
+        else:
+            vertex = JobVertex(id=VertexId(len(vertices)), nodes=[node])
+            vertices[vertex.id] = vertex
+        vertex_of[node.id] = vertex.id
+        if chained is None:
+            for edge in inputs:
+                source = vertices[vertex_of[edge.source]]
+                exchange = JobEdge(stream_edge=edge, source=source.id, target=vertex.id)
+                vertex.inputs.append(exchange)
+                source.outputs.append(exchange)
+                vertex.level = max(vertex.level, source.level + 1)
+    return JobGraph(job_name=graph.job_name, max_parallelism=graph.max_parallelism, vertices=vertices)

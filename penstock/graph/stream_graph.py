@@ -1,0 +1,110 @@
+"""StreamGraph: the program as written, one node an operator, one edge a connection. Pure data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.errors import JobDefinitionError
+from penstock.graph.partitioner import Forward, Partitioner
+from penstock.protocol.ids import NodeId
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamNode:
+    """One operator. `operator` is opaque to the graph: it is unpickled and opened by each subtask."""
+
+    id: NodeId
+    name: str
+    kind: str  # "source", "operator" or "sink"
+    operator: Any
+    parallelism: int
+    uid: str | None = None
+    max_parallelism: int | None = None
+    chainable: bool = True  # may be chained to what feeds it
+    head: bool = False  # start_new_chain: may not be chained to what feeds it, but to what follows
+    slot_sharing_group: str = "default"
+    stateful: bool = False
+    output_type: Any = None
+    description: str = ""
+
+    @property
+    def operator_id(self) -> str:
+        """The name of this operator's state: the uid, else one made of name and position in the program."""
+        return self.uid or f"{re.sub(r'[^A-Za-z0-9]+', '-', self.name).strip('-').lower() or 'operator'}-{self.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEdge:
+    source: NodeId
+    target: NodeId
+    partitioner: Partitioner = field(default_factory=Forward)
+    input: int = 0  # which input of a two-input operator
+    tag: str | None = None  # a side output, or the main one
+
+
+class StreamGraph:
+    def __init__(self, job_name: str = "penstock job", max_parallelism: int = 128) -> None:
+        self.job_name = job_name
+        self.max_parallelism = max_parallelism
+        self.nodes: dict[NodeId, StreamNode] = {}
+        self.edges: list[StreamEdge] = []
+
+    def add_node(self, node: StreamNode) -> None:
+        self.nodes[node.id] = node
+
+    def add_edge(self, edge: StreamEdge) -> None:
+        self.edges.append(edge)
+
+    def inputs(self, node: NodeId) -> list[StreamEdge]:
+        return [edge for edge in self.edges if edge.target == node]
+
+    def outputs(self, node: NodeId) -> list[StreamEdge]:
+        return [edge for edge in self.edges if edge.source == node]
+
+    def topological(self) -> Iterator[StreamNode]:
+        """Sources first; ties in the order of the program, so that generated ids and levels never jump."""
+        missing = {node: len(self.inputs(node)) for node in self.nodes}
+        ready = sorted(node for node, count in missing.items() if count == 0)
+        seen = 0
+        while ready:
+            node = ready.pop(0)
+            seen += 1
+            yield self.nodes[node]
+            for edge in self.outputs(node):
+                missing[edge.target] -= 1
+                if missing[edge.target] == 0:
+                    ready.append(edge.target)
+            ready.sort()
+        if seen != len(self.nodes):
+            cycle = sorted(self.nodes[n].name for n, count in missing.items() if count > 0)
+            raise JobDefinitionError(f"the operators {', '.join(cycle)} form a cycle: a plain edge cannot lead back")
+
+    def validate(self) -> None:
+        if not self.nodes:
+            raise JobDefinitionError(
+                "the job has no operators: create a source with env.from_collection, from_source or from_spark, "
+                "and end a stream with sink_to, print or execute_and_collect before calling execute()"
+            )
+        uids: dict[str, StreamNode] = {}
+        for node in self.topological():
+            if node.parallelism < 1 or node.parallelism > self.max_parallelism:
+                raise JobDefinitionError(
+                    f"operator {node.name!r} has parallelism {node.parallelism}; it must be between 1 and the max "
+                    f"parallelism {self.max_parallelism}: change set_parallelism or env.set_max_parallelism"
+                )
+            if node.operator_id in uids:
+                raise JobDefinitionError(
+                    f"operators {uids[node.operator_id].name!r} and {node.name!r} have the same uid {node.operator_id!r}: "
+                    "state is stored under the uid, so each operator needs its own"
+                )
+            uids[node.operator_id] = node
+        for edge in self.edges:
+            up, down = self.nodes[edge.source], self.nodes[edge.target]
+            if isinstance(edge.partitioner, Forward) and up.parallelism != down.parallelism:
+                raise JobDefinitionError(
+                    f"forward() from {up.name!r} (parallelism {up.parallelism}) to {down.name!r} (parallelism "
+                    f"{down.parallelism}) is not possible: use rebalance() or rescale(), or give both the same parallelism"
+                )

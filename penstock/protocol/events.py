@@ -1,0 +1,46 @@
+"""What travels on a channel between two subtasks. Blocks are opaque here: the protocol never looks inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+MIN_WATERMARK: Final = -(2**63)
+MAX_WATERMARK: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A block of records."""
+
+    block: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No record with a timestamp at or below `timestamp` is expected on this channel any more."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdleStatus:
+    """An idle channel does not hold the watermark back until it is active again."""
+
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Chandy and Lamport's marker: ends epoch `epoch`. With `checkpoint` the subtask's snapshot is kept durably."""
+
+    epoch: int
+    checkpoint: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfData:
+    """No more records will come on this channel; barriers still do."""
+
+
+Event: TypeAlias = Data | Watermark | IdleStatus | Barrier | EndOfData

@@ -1,0 +1,268 @@
+"""The input side of one subtask: barrier alignment, buffering and the watermark minimum.
+
+Pure: events in, instructions out; no clock, no sockets, no Spark. Three ways of treating a barrier, each one class:
+
+* `Aligned` (exactly once): a channel whose barrier has come is held back, its events wait in a buffer, until the barrier
+  has come on every channel; then the subtask takes its snapshot. No channel state is needed.
+* `AtLeastOnce`: nothing waits. The snapshot is taken with the last barrier and so contains records that came
+  after an early one: after a recovery they are counted twice.
+* `Unaligned` (plain Chandy–Lamport): the snapshot is taken with the first barrier; what still arrives on the other
+  channels before their barrier is processed at once and recorded as channel state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias, assert_never
+
+from penstock.errors import ProtocolError
+from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, Watermark
+from penstock.protocol.valve import WatermarkValve
+
+
+class BarrierMode(Enum):
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+    UNALIGNED = "unaligned"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Hand a block to the operator."""
+
+    channel: int
+    block: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Unaligned: add an event to the channel state of these epochs. Not only records: a watermark or the end of the data
+    that comes before the barrier is not sent again after a recovery either."""
+
+    channel: int
+    event: Event
+    epochs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceWatermark:
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetIdle:
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Snapshot the operator's state and send the barrier on. The state of the channels may still grow until
+    `ChannelsRecorded` (unaligned only)."""
+
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsRecorded:
+    """Every barrier of the epoch has come: the snapshot, with its channel state, is whole and can be acknowledged."""
+
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class FinishInput:
+    """Every channel has ended."""
+
+
+Instruction: TypeAlias = Process | Record | AdvanceWatermark | SetIdle | TakeSnapshot | ChannelsRecorded | FinishInput
+
+
+class InputGate(ABC):
+    """Feed it what arrives, channel by channel; carry out the instructions in order."""
+
+    def __init__(self, channels: Sequence[int]) -> None:
+        if not channels:
+            raise ProtocolError("an input gate needs at least one channel")
+        self.channels = tuple(channels)
+        self.valve: WatermarkValve[int] = WatermarkValve(channels)
+        self._ended: set[int] = set()
+        self._last_barrier: dict[int, int] = {}  # by channel, since this gate was made
+
+    @staticmethod
+    def create(channels: Sequence[int], mode: BarrierMode) -> InputGate:
+        match mode:
+            case BarrierMode.EXACTLY_ONCE:
+                return Aligned(channels)
+            case BarrierMode.AT_LEAST_ONCE:
+                return AtLeastOnce(channels)
+            case BarrierMode.UNALIGNED:
+                return Unaligned(channels)
+        assert_never(mode)
+
+    @abstractmethod
+    def receive(self, channel: int, event: Event) -> list[Instruction]: ...
+
+    @property
+    @abstractmethod
+    def open_epochs(self) -> tuple[int, ...]:
+        """Epochs for which some but not all barriers have come."""
+
+    def blocked(self, channel: int) -> bool:
+        """True while reading on from this channel would only fill the buffer."""
+        return False
+
+    def _accept(self, channel: int, barrier: Barrier, open_epochs: Mapping[int, set[int]]) -> None:
+        """Refuse a barrier that is out of order. `open_epochs` names, for each, the channels still to come. Epochs may
+        have gaps (nothing ran), so only order can be checked: every channel must bring the same ones."""
+        epoch = barrier.epoch
+        last = self._last_barrier.get(channel)
+        if last is not None and last >= epoch:
+            raise ProtocolError(
+                f"channel {channel} brought barrier {epoch} after barrier {last}: it was sent twice or late"
+            )
+        for other, missing in sorted(open_epochs.items()):
+            if other < epoch and channel in missing:
+                raise ProtocolError(
+                    f"channel {channel} brought barrier {epoch} while barrier {other} is being aligned and channels "
+                    f"{sorted(missing)} have not sent it: a barrier was lost or overtaken"
+                )
+        if epoch not in open_epochs:
+            ahead = sorted(c for c, passed in self._last_barrier.items() if passed >= epoch)
+            if ahead:
+                raise ProtocolError(
+                    f"channel {channel} brought barrier {epoch}, which channels {ahead} never sent although they are past "
+                    "it: a barrier was lost or overtaken"
+                )
+        self._last_barrier[channel] = epoch
+
+    def _deliver(self, channel: int, event: Event) -> list[Instruction]:
+        """What a non-barrier event means now."""
+        match event:
+            case Data(block):
+                return [Process(channel, block)]
+            case Watermark(timestamp):
+                advanced = self.valve.advance(channel, timestamp)
+                return [] if advanced is None else [AdvanceWatermark(advanced)]
+            case IdleStatus(idle):
+                before = self.valve.idle
+                advanced = self.valve.set_idle(channel, idle)
+                out: list[Instruction] = [] if advanced is None else [AdvanceWatermark(advanced)]
+                return out if self.valve.idle == before else [*out, SetIdle(self.valve.idle)]
+            case EndOfData():
+                if channel in self._ended:  # at least once: replayed, though the snapshot knew of it already
+                    return []
+                self._ended.add(channel)
+                return [FinishInput()] if len(self._ended) == len(self.channels) else []
+            case Barrier():
+                raise ProtocolError(f"barrier {event.epoch} reached the delivery path of channel {channel}")
+        assert_never(event)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"valve": self.valve.snapshot(), "ended": sorted(self._ended)}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Channels that no longer exist are forgotten; new ones start at the slowest watermark."""
+        self.valve.restore(snapshot["valve"], self.channels)
+        self._ended = set(snapshot["ended"]) & set(self.channels)
+
+
+class Aligned(InputGate):
+    """Exactly once."""
+
+    def __init__(self, channels: Sequence[int]) -> None:
+        super().__init__(channels)
+        self._barrier: Barrier | None = None
+        self._waiting_for: set[int] = set()
+        self._buffers: dict[int, deque[Event]] = {channel: deque() for channel in channels}
+
+    @property
+    def open_epochs(self) -> tuple[int, ...]:
+        return () if self._barrier is None else (self._barrier.epoch,)
+
+    def blocked(self, channel: int) -> bool:
+        return self._barrier is not None and channel not in self._waiting_for
+
+    @property
+    def buffered(self) -> int:
+        return sum(len(buffer) for buffer in self._buffers.values())
+
+    def receive(self, channel: int, event: Event) -> list[Instruction]:
+        if self.blocked(channel):
+            self._buffers[channel].append(event)
+            return []
+        if not isinstance(event, Barrier):
+            return self._deliver(channel, event)
+        self._accept(channel, event, {} if self._barrier is None else {self._barrier.epoch: self._waiting_for})
+        if self._barrier is None:
+            self._barrier = event
+            self._waiting_for = set(self.channels)
+        self._waiting_for.discard(channel)
+        if self._waiting_for:
+            return []
+        barrier, self._barrier = self._barrier, None
+        return [TakeSnapshot(barrier), ChannelsRecorded(barrier), *self._release()]
+
+    def _release(self) -> list[Instruction]:
+        """Replay what waited, channel by channel, up to the next barrier of each."""
+        out: list[Instruction] = []
+        for channel in self.channels:
+            buffer = self._buffers[channel]
+            while buffer and not self.blocked(channel):
+                out.extend(self.receive(channel, buffer.popleft()))
+        return out
+
+
+class AtLeastOnce(InputGate):
+    """No waiting: barriers are only counted."""
+
+    def __init__(self, channels: Sequence[int]) -> None:
+        super().__init__(channels)
+        self._missing: dict[int, set[int]] = {}
+
+    @property
+    def open_epochs(self) -> tuple[int, ...]:
+        return tuple(sorted(self._missing))
+
+    def receive(self, channel: int, event: Event) -> list[Instruction]:
+        if not isinstance(event, Barrier):
+            return self._deliver(channel, event)
+        self._accept(channel, event, self._missing)
+        missing = self._missing.setdefault(event.epoch, set(self.channels))
+        missing.discard(channel)
+        if missing:
+            return []
+        del self._missing[event.epoch]
+        return [TakeSnapshot(event), ChannelsRecorded(event)]
+
+
+class Unaligned(InputGate):
+    """Plain Chandy–Lamport: first barrier → snapshot; what then comes on the other channels is channel state."""
+
+    def __init__(self, channels: Sequence[int]) -> None:
+        super().__init__(channels)
+        self._recording: dict[int, set[int]] = {}
+
+    @property
+    def open_epochs(self) -> tuple[int, ...]:
+        return tuple(sorted(self._recording))
+
+    def receive(self, channel: int, event: Event) -> list[Instruction]:
+        if not isinstance(event, Barrier):
+            epochs = tuple(epoch for epoch, missing in sorted(self._recording.items()) if channel in missing)
+            record = [Record(channel, event, epochs)] if epochs else []
+            return [*record, *self._deliver(channel, event)]
+        self._accept(channel, event, self._recording)
+        out: list[Instruction] = []
+        if event.epoch not in self._recording:
+            self._recording[event.epoch] = set(self.channels)
+            out.append(TakeSnapshot(event))
+        missing = self._recording[event.epoch]
+        missing.discard(channel)
+        if not missing:
+            del self._recording[event.epoch]
+            out.append(ChannelsRecorded(event))
+        return out

@@ -1,0 +1,25 @@
+"""Every id is its own type, so that two ints cannot be swapped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+NodeId = NewType("NodeId", int)  # a node of the StreamGraph: one operator
+VertexId = NewType("VertexId", int)  # a vertex of the JobGraph: one chain of operators
+Epoch = NewType("Epoch", int)  # counts from 1; epoch n ends with barrier n
+CheckpointId = NewType("CheckpointId", int)  # the epoch whose end it records
+KeyGroup = NewType("KeyGroup", int)
+Generation = NewType("Generation", int)  # one more for every driver that takes a job folder over
+Attempt = NewType("Attempt", str)  # one run of one subtask in one epoch; unique
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskId:
+    """One subtask of one vertex."""
+
+    vertex: VertexId
+    subtask: int
+
+    def __str__(self) -> str:
+        return f"{self.vertex}/{self.subtask}"

@@ -1,0 +1,92 @@
+"""The watermark of many channels: the minimum over those that are active.
+
+Rules, as in Flink: an idle channel does not hold the minimum back; one that comes back behind the current watermark is
+left out until it has caught up; when the last active channel turns idle the largest watermark seen is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
+
+C = TypeVar("C", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _Channel:
+    watermark: int = MIN_WATERMARK
+    idle: bool = False
+
+
+class WatermarkValve(Generic[C]):
+    """Feed it per-channel watermarks and idleness; it answers with the combined ones when they change."""
+
+    def __init__(self, channels: Iterable[C] = ()) -> None:
+        self._channels: dict[C, _Channel] = {channel: _Channel() for channel in channels}
+        self.watermark = MIN_WATERMARK
+        self.idle = False
+
+    def __contains__(self, channel: C) -> bool:
+        return channel in self._channels
+
+    @property
+    def channels(self) -> list[C]:
+        return list(self._channels)
+
+    def watermark_of(self, channel: C) -> int:
+        return self._channels[channel].watermark
+
+    def add(self, channel: C) -> None:
+        """A new channel counts from now on: the combined watermark waits for it, but never goes back."""
+        self._channels.setdefault(channel, _Channel())
+
+    def remove(self, channel: C) -> None:
+        self._channels.pop(channel, None)
+
+    def advance(self, channel: C, timestamp: int) -> int | None:
+        """Returns the new combined watermark if it advanced. A watermark that goes back is ignored."""
+        state = self._channels[channel]
+        if timestamp > state.watermark:
+            state.watermark = timestamp
+            return self.recompute()
+        return None
+
+    def set_idle(self, channel: C, idle: bool) -> int | None:
+        """Returns the new combined watermark if it advanced; read `idle` afterwards for the combined status."""
+        self._channels[channel].idle = idle
+        return self.recompute()
+
+    def recompute(self) -> int | None:
+        if not self._channels:
+            return None
+        active = [c.watermark for c in self._channels.values() if not c.idle]
+        self.idle = not active
+        if active:
+            caught_up = [w for w in active if w >= self.watermark]
+            new = min(caught_up, default=self.watermark)
+        else:
+            new = max(c.watermark for c in self._channels.values())
+        if new > self.watermark:
+            self.watermark = new
+            return new
+        return None
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-able; channels are listed as pairs because JSON keys are strings."""
+        return {
+            "watermark": self.watermark,
+            "channels": [[channel, state.watermark, state.idle] for channel, state in self._channels.items()],
+        }
+
+    def restore(self, snapshot: dict[str, Any], channels: Iterable[C]) -> None:
+        """Take the stored watermark of every channel that is still there; a new one starts where the slowest old one
+        stood, so that a restored job goes on exactly at its event time."""
+        stored = {channel: (watermark, idle) for channel, watermark, idle in snapshot["channels"]}
+        floor = min((w for w, idle in stored.values() if not idle), default=snapshot["watermark"])
+        floor = floor if floor < MAX_WATERMARK else snapshot["watermark"]
+        self.watermark = snapshot["watermark"]
+        self._channels = {channel: _Channel(*stored.get(channel, (floor, False))) for channel in channels}
+        self.recompute()
