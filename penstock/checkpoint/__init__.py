@@ -1,0 +1,58 @@
+"""Checkpoints of one job folder: storage, layout, manifests, retention and ownership."""
+
+from __future__ import annotations
+
+from penstock.checkpoint.manifest import (
+    FileState,
+    InlineState,
+    Manifest,
+    StateHandle,
+    TaskState,
+    pack_committables,
+    unpack_committables,
+)
+from penstock.checkpoint.ownership import OwnerInfo, acquire, check_current, release
+from penstock.checkpoint.storage import (
+    CheckpointStorage,
+    FileMissingError,
+    LocalStorage,
+    ObjectStorage,
+    open_storage,
+)
+from penstock.checkpoint.store import (
+    AlreadyCommitted,
+    CheckpointStore,
+    CommitOutcome,
+    Committed,
+    Fenced,
+    KeptAll,
+    LatestReadable,
+    Subsumed,
+)
+
+__all__ = [
+    "AlreadyCommitted",
+    "CheckpointStorage",
+    "CheckpointStore",
+    "CommitOutcome",
+    "Committed",
+    "Fenced",
+    "FileMissingError",
+    "FileState",
+    "InlineState",
+    "KeptAll",
+    "LatestReadable",
+    "LocalStorage",
+    "Manifest",
+    "ObjectStorage",
+    "OwnerInfo",
+    "StateHandle",
+    "Subsumed",
+    "TaskState",
+    "acquire",
+    "check_current",
+    "open_storage",
+    "pack_committables",
+    "release",
+    "unpack_committables",
+]

@@ -1,0 +1,103 @@
+"""Where everything is inside a job folder: the only place that knows a path.
+
+job.json
+generations/<g>.json                                  one per driver that took the folder over
+epochs/<n>.json                                       the plan of epoch n
+checkpoints/chk-<n>/manifest.json                     exists = checkpoint n is complete
+checkpoints/chk-<n>/<vertex>-<subtask>-<attempt>.state
+savepoints/<name>/manifest.json, savepoints/<name>/<vertex>-<subtask>-<attempt>.state
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from penstock.protocol.ids import Attempt, CheckpointId, Epoch, Generation
+
+JOB = "job.json"
+CHECKPOINTS = "checkpoints"
+EPOCHS = "epochs"
+GENERATIONS = "generations"
+SAVEPOINTS = "savepoints"
+
+_MANIFEST = "manifest.json"
+_STATE_SUFFIX = ".state"
+_SAFE = re.compile(r"[A-Za-z0-9_.]{1,80}")
+# Leading zeros are refused, so that one number has one path.
+_CHECKPOINT_MANIFEST = re.compile(rf"{CHECKPOINTS}/chk-([1-9][0-9]*|0)/manifest\.json")
+_CHECKPOINT_STATE = re.compile(rf"{CHECKPOINTS}/chk-([1-9][0-9]*|0)/[^/]+\.state")
+_EPOCH = re.compile(rf"{EPOCHS}/([1-9][0-9]*|0)\.json")
+_GENERATION = re.compile(rf"{GENERATIONS}/([1-9][0-9]*|0)\.json")
+
+
+def file_name_part(text: str) -> str:
+    """A uid as part of a file name: unchanged when plain, else cleaned and made unique by a hash of the original.
+
+    Never contains '-', so that the parts of a state file's name can be told apart.
+    """
+    if _SAFE.fullmatch(text) and not text.startswith("."):
+        return text
+    cleaned = re.sub(r"[^A-Za-z0-9_]", "_", text)[:60]
+    return f"{cleaned}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def state_name(vertex: str, subtask: int, attempt: Attempt | str) -> str:
+    """The attempt is in the name: a zombie's late upload lands beside its successor's file, never over it."""
+    return f"{file_name_part(vertex)}-{subtask}-{file_name_part(attempt)}{_STATE_SUFFIX}"
+
+
+def checkpoint_folder(checkpoint: CheckpointId | int) -> str:
+    return f"{CHECKPOINTS}/chk-{int(checkpoint)}"
+
+
+def checkpoint_manifest(checkpoint: CheckpointId | int) -> str:
+    return f"{checkpoint_folder(checkpoint)}/{_MANIFEST}"
+
+
+def checkpoint_state(checkpoint: CheckpointId | int, name: str) -> str:
+    return f"{checkpoint_folder(checkpoint)}/{name}"
+
+
+def savepoint_folder(name: str) -> str:
+    return f"{SAVEPOINTS}/{file_name_part(name)}"
+
+
+def savepoint_manifest(name: str) -> str:
+    return f"{savepoint_folder(name)}/{_MANIFEST}"
+
+
+def savepoint_state(name: str, state: str) -> str:
+    return f"{savepoint_folder(name)}/{state}"
+
+
+def epoch_plan(epoch: Epoch | int) -> str:
+    return f"{EPOCHS}/{int(epoch)}.json"
+
+
+def generation(number: Generation | int) -> str:
+    return f"{GENERATIONS}/{int(number)}.json"
+
+
+def completed_checkpoints(paths: Iterable[str]) -> list[CheckpointId]:
+    """The ids whose manifest is among `paths`, ascending by number: chk-10 is newer than chk-9."""
+    return [CheckpointId(n) for n in _numbers(_CHECKPOINT_MANIFEST, paths)]
+
+
+def planned_epochs(paths: Iterable[str]) -> list[Epoch]:
+    return [Epoch(n) for n in _numbers(_EPOCH, paths)]
+
+
+def generations(paths: Iterable[str]) -> list[Generation]:
+    return [Generation(n) for n in _numbers(_GENERATION, paths)]
+
+
+def checkpoint_of_state(path: str) -> CheckpointId | None:
+    """The checkpoint a state file was written for; None for anything that is no checkpoint's state file."""
+    match = _CHECKPOINT_STATE.fullmatch(path)
+    return CheckpointId(int(match[1])) if match else None
+
+
+def _numbers(pattern: re.Pattern[str], paths: Iterable[str]) -> list[int]:
+    return sorted(int(match[1]) for match in map(pattern.fullmatch, paths) if match)

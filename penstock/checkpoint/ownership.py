@@ -1,0 +1,165 @@
+"""Who owns a job folder. Every driver that takes it over gets the next generation, by exclusive creation.
+
+On one host a live owner is recognised and the newcomer is refused. Across hosts nobody can tell a dead driver from an
+unreachable one, so the newcomer takes over and the old driver is fenced: it finds the newer generation at its next
+`check_current`, and its commits are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import psutil
+
+from penstock.checkpoint import layout
+from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.errors import CorruptSnapshotError, FencedError, StorageError
+from penstock.protocol.ids import Generation
+
+_FORMAT_VERSION = 1
+# A process's start time is derived from the boot time, which moves a little when the clock is adjusted.
+_START_TOLERANCE_S = 2.0
+_MAX_RACES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerInfo:
+    """A driver process. pid and start time together name a process of one host for good; pids alone are reused."""
+
+    host: str
+    pid: int
+    process_start_time: float  # seconds since 1970
+    acquired_ms: int
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # one acquisition; tells our own write from another's
+
+    @staticmethod
+    def current() -> OwnerInfo:
+        """This process, now."""
+        return OwnerInfo(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_start_time=psutil.Process().create_time(),
+            acquired_ms=time.time_ns() // 1_000_000,
+        )
+
+    def same_process(self, other: OwnerInfo) -> bool:
+        same_pid = (self.host, self.pid) == (other.host, other.pid)
+        return same_pid and abs(self.process_start_time - other.process_start_time) <= _START_TOLERANCE_S
+
+
+def process_is_alive(owner: OwnerInfo) -> bool:
+    """Whether that very process, not another with its pid, runs on this host."""
+    try:
+        process = psutil.Process(owner.pid)
+        started = process.create_time()
+        zombie = process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True  # it exists and is another user's: better to refuse than to run two drivers
+    return not zombie and abs(started - owner.process_start_time) <= _START_TOLERANCE_S
+
+
+def acquire(
+    storage: CheckpointStorage, owner: OwnerInfo, *, is_alive: Callable[[OwnerInfo], bool] = process_is_alive
+) -> Generation:
+    """Take the job folder over. FencedError if a live process on `owner`'s host, other than `owner`, has it.
+
+    Of any number of concurrent callers each number goes to exactly one. The caller must be on `owner.host`.
+    """
+    for _ in range(_MAX_RACES):
+        known = layout.generations(storage.list(layout.GENERATIONS))
+        if known:
+            _refuse_if_owned(storage, known[-1], owner, is_alive)
+        generation = Generation(known[-1] + 1 if known else 1)
+        path = layout.generation(generation)
+        data = _encode(owner, ended_ms=None)
+        # False may also mean that a repeated request found what its first try wrote: then the bytes are ours.
+        if storage.put_new(path, data) or storage.get(path) == data:
+            return generation
+    raise StorageError(
+        f"gave up taking over the job folder {storage.url} after losing {_MAX_RACES} races for the next generation; "
+        "stop the other drivers that keep starting on it"
+    )
+
+
+def release(storage: CheckpointStorage, generation: Generation, *, now_ms: int | None = None) -> None:
+    """Mark a generation as ended, so that the next driver need not ask whether its process lives. Repeatable."""
+    path = layout.generation(generation)
+    owner, ended_ms = _decode(storage.get(path), path)
+    if ended_ms is None:
+        storage.put(path, _encode(owner, ended_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms))
+
+
+def check_current(storage: CheckpointStorage, generation: Generation) -> None:
+    """FencedError if a newer generation exists; then this driver must stop without committing anything more."""
+    known = layout.generations(storage.list(layout.GENERATIONS))
+    if generation not in known:
+        raise FencedError(
+            f"generation {generation} of the job folder {storage.url} is gone; found {known}: the folder was deleted "
+            "or replaced while the job ran. Stop this driver and start the job again"
+        )
+    if known[-1] > generation:
+        raise FencedError(
+            f"generation {generation} of the job folder {storage.url} was replaced by {known[-1]}"
+            f"{_who(storage, known[-1])}: this driver must stop; the newer one carries the job on"
+        )
+
+
+def _refuse_if_owned(
+    storage: CheckpointStorage, generation: Generation, newcomer: OwnerInfo, is_alive: Callable[[OwnerInfo], bool]
+) -> None:
+    try:
+        owner, ended_ms = _decode(storage.get(layout.generation(generation)), layout.generation(generation))
+    except (CorruptSnapshotError, FileMissingError):
+        # Damaged: the owner cannot be known, as with one on another host. Taking over fences it either way.
+        return
+    if ended_ms is not None or owner.host != newcomer.host or owner.same_process(newcomer) or not is_alive(owner):
+        return
+    raise FencedError(
+        f"the job folder {storage.url} belongs to a running driver: process {owner.pid} on host {owner.host}, "
+        f"generation {generation}, since {_when(owner.acquired_ms)}. Stop that process first (a savepoint keeps its "
+        "state), or give this job another folder"
+    )
+
+
+def _who(storage: CheckpointStorage, generation: Generation) -> str:
+    try:
+        owner, _ = _decode(storage.get(layout.generation(generation)), layout.generation(generation))
+    except StorageError:
+        return ""
+    return f" (process {owner.pid} on host {owner.host}, since {_when(owner.acquired_ms)})"
+
+
+def _when(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="seconds")
+
+
+def _encode(owner: OwnerInfo, *, ended_ms: int | None) -> bytes:
+    content = {"version": _FORMAT_VERSION, "ended_ms": ended_ms, **asdict(owner)}
+    return json.dumps(content, sort_keys=True).encode()
+
+
+def _decode(data: bytes, path: str) -> tuple[OwnerInfo, int | None]:
+    try:
+        content: dict[str, Any] = json.loads(data)
+        owner = OwnerInfo(
+            host=str(content["host"]),
+            pid=int(content["pid"]),
+            process_start_time=float(content["process_start_time"]),
+            acquired_ms=int(content["acquired_ms"]),
+            token=str(content["token"]),
+        )
+        return owner, content["ended_ms"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptSnapshotError(
+            f"{path} does not describe the owner of a generation ({error}); a driver that starts now takes over"
+        ) from error

@@ -1,0 +1,117 @@
+"""From the files of a checkpoint to the contents one subtask needs: same parallelism, or another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from penstock.checkpoint.manifest import FileState, Manifest, StateHandle, TaskState
+from penstock.errors import StorageError
+from penstock.operators.subtask import SnapshotContents
+from penstock.state import snapshot_file
+from penstock.state.backend import OPERATOR_KINDS
+from penstock.state.snapshot_file import TableDelta
+
+
+_CHANNEL_KIND = "channel"  # a table of its own: number on the way → (channel, event)
+
+
+def encode_contents(contents: SnapshotContents) -> bytes:
+    meta: dict[str, Any] = {"gate": contents.gate, "finished": contents.finished, "full": contents.full}
+    tables = contents.tables
+    if contents.channel_state:
+        count = len(contents.channel_state)
+        channels = TableDelta(
+            operator="",
+            name="channels",
+            kind=_CHANNEL_KIND,
+            full=True,
+            key_groups=[0] * count,
+            keys=list(range(count)),
+            namespaces=[channel for channel, _ in contents.channel_state],
+            values=[event for _, event in contents.channel_state],
+        )
+        tables = [*tables, channels]
+    return snapshot_file.encode(tables, meta=meta)
+
+
+def decode_contents(data: bytes, source: str) -> SnapshotContents:
+    meta, tables = snapshot_file.decode(data, source=source)
+    return SnapshotContents(
+        tables=[table for table in tables if table.kind != _CHANNEL_KIND],
+        gate=meta["gate"],
+        channel_state=[
+            (channel, event)
+            for table in tables
+            if table.kind == _CHANNEL_KIND
+            for channel, event in zip(table.namespaces or (), table.values, strict=True)
+        ],
+        finished=bool(meta["finished"]),
+        full=bool(meta["full"]),
+    )
+
+
+def contents_for(
+    manifest: Manifest,
+    *,
+    state_id: str,
+    subtask: int,
+    parallelism: int,
+    read: Callable[[StateHandle], bytes],
+) -> Iterator[SnapshotContents]:
+    """The snapshots a subtask restores from, oldest first per old subtask.
+
+    With unchanged parallelism only its own files are read. Otherwise all of the vertex's: keyed entries are filtered by
+    key group when they are loaded, list state is dealt out element by element, union state goes to everyone.
+    """
+    mine = [t for t in manifest.tasks if t.vertex == state_id] or list(manifest.tasks)
+    same = [t for t in mine if t.vertex == state_id and t.parallelism == parallelism and t.subtask == subtask]
+    if same:
+        yield from _chain(same[0], read)
+        return
+    dealt = 0
+    for task in mine:
+        for contents in _chain(task, read):
+            if contents.channel_state:
+                raise StorageError(
+                    f"checkpoint {manifest.checkpoint_id} holds {len(contents.channel_state)} events that were on the way to "
+                    f"{task.vertex}/{task.subtask} (it is unaligned), and that vertex now has another parallelism or is gone: "
+                    "resume with the same parallelism, take an aligned checkpoint, and rescale from that one"
+                )
+            tables = []
+            for table in contents.tables:
+                if table.kind == "operator-list":
+                    picked = [i for i in range(len(table)) if (dealt + i) % parallelism == subtask]
+                    dealt += len(table)
+                    table = _select(table, picked)
+                elif table.kind == "broadcast" and task.subtask != 0:
+                    continue
+                tables.append(table)
+            yield replace(contents, tables=tables)
+
+
+def _chain(task: TaskState, read: Callable[[StateHandle], bytes]) -> Iterable[SnapshotContents]:
+    """A full snapshot and its deltas. Operator lists and the gate are whole in each: only the last one counts."""
+    last = len(task.handles) - 1
+    for index, handle in enumerate(task.handles):
+        source = (
+            handle.path if isinstance(handle, FileState) else f"manifest (inline state of {task.vertex}/{task.subtask})"
+        )
+        contents = decode_contents(read(handle), source)
+        if index != last:
+            contents.tables = [table for table in contents.tables if table.kind not in OPERATOR_KINDS]
+            contents.gate = None
+            contents.channel_state = []
+        yield contents
+
+
+def _select(table: TableDelta, indices: list[int]) -> TableDelta:
+    return replace(
+        table,
+        key_groups=[int(table.key_groups[i]) for i in indices],
+        keys=[table.keys[i] for i in indices],
+        values=[table.values[i] for i in indices],
+        namespaces=None if table.namespaces is None else [table.namespaces[i] for i in indices],
+        deleted=None if table.deleted is None else [table.deleted[i] for i in indices],
+    )

@@ -1,0 +1,265 @@
+"""Completed checkpoints of one job folder: committing, finding, verifying and subsuming them.
+
+A checkpoint is complete when its manifest exists, and a manifest is created exclusively: that is the instant of
+commit. Drivers that do not know of each other are told apart by generation. A manifest of an older generation above
+one of a newer generation is an *orphan*: written by a driver that had already been replaced, on a history that was
+abandoned. Orphans are never resumed from.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.checkpoint import layout
+from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle
+from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
+from penstock.protocol.ids import CheckpointId, Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The manifest was created: the checkpoint is complete."""
+
+    checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlreadyCommitted:
+    """Exactly this manifest is there already: an earlier call succeeded although its answer was lost. Success."""
+
+    checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fenced:
+    """Not committed. `by_generation` > ours: we were replaced and must stop. Smaller: the driver we replaced completed
+    this checkpoint after we had resumed from an earlier one; start again from it."""
+
+    checkpoint_id: CheckpointId
+    by_generation: Generation
+
+
+CommitOutcome: TypeAlias = Committed | AlreadyCommitted | Fenced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestReadable:
+    """`manifest` is None only if no checkpoint was ever completed. `problems` says, per skipped checkpoint, why."""
+
+    manifest: Manifest | None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subsumed:
+    """What retention removed; maybe nothing."""
+
+    checkpoints: tuple[CheckpointId, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptAll:
+    """Retention removed nothing, because it could not be sure what is still needed."""
+
+    reason: str
+
+
+class CheckpointStore:
+    """Used by one driver; every method may be repeated after a failure at any point."""
+
+    def __init__(self, storage: CheckpointStorage, retained: int) -> None:
+        if retained < 1:
+            raise ValueError(f"at least one checkpoint must be retained, not {retained}")
+        self.storage = storage
+        self.retained = retained
+
+    def commit(self, manifest: Manifest) -> CommitOutcome:
+        """Make a checkpoint complete. Retry with the same manifest, not with one built anew."""
+        checkpoint = manifest.checkpoint_id
+        path = layout.checkpoint_manifest(checkpoint)
+        data = manifest.to_bytes()
+        # A replaced driver is stopped here already. It could still pass just before its successor appears; then
+        # exclusive creation decides about equal ids, and the orphan rule about others.
+        newest = self._newest_generation()
+        if newest is not None and newest > manifest.generation:
+            return Fenced(checkpoint_id=checkpoint, by_generation=newest)
+        if self.storage.put_new(path, data):
+            return Committed(checkpoint_id=checkpoint)
+        present = self.storage.get(path)
+        if present == data:
+            return AlreadyCommitted(checkpoint_id=checkpoint)
+        other = Manifest.from_bytes(present, source=self._source(path))
+        if other.generation == manifest.generation:
+            raise ProtocolError(
+                f"checkpoint {checkpoint} of generation {manifest.generation} was committed before with other content "
+                f"({self._source(path)}): a commit must be retried with the same manifest; resume from that checkpoint"
+            )
+        if other.generation < manifest.generation and checkpoint in _orphans(self._readable_generations()):
+            # Nobody resumes from an orphan, and only the current generation gets here: its number may be used again.
+            self.storage.delete(path)
+            if self.storage.put_new(path, data):
+                return Committed(checkpoint_id=checkpoint)
+            other = Manifest.from_bytes(self.storage.get(path), source=self._source(path))
+        return Fenced(checkpoint_id=checkpoint, by_generation=other.generation)
+
+    def completed(self) -> list[CheckpointId]:
+        """Ids with a manifest, ascending, orphans and unreadable ones included."""
+        return layout.completed_checkpoints(self.storage.list(layout.CHECKPOINTS))
+
+    def load(self, checkpoint: CheckpointId | int) -> Manifest:
+        """CorruptSnapshotError naming the file if it is missing, damaged or in the wrong place."""
+        path = layout.checkpoint_manifest(checkpoint)
+        try:
+            data = self.storage.get(path)
+        except FileMissingError as error:
+            raise CorruptSnapshotError(
+                f"{self._source(path)}: there is no such checkpoint; completed are {self.completed()}"
+            ) from error
+        manifest = Manifest.from_bytes(data, source=self._source(path))
+        if manifest.checkpoint_id != checkpoint:
+            raise CorruptSnapshotError(
+                f"{self._source(path)}: is the manifest of checkpoint {manifest.checkpoint_id}; put the files back "
+                "where they were, or resume from another checkpoint"
+            )
+        return manifest
+
+    def latest(self) -> Manifest | None:
+        """The newest checkpoint to resume from; None if there is none; an error, not an older one, if it is damaged."""
+        return self.latest_readable(fall_back=False).manifest
+
+    def latest_readable(self, *, fall_back: bool) -> LatestReadable:
+        """With `fall_back`, the newest checkpoint whose manifest and state files are all whole, and what was wrong with
+        newer ones; an error if none is. Falling back repeats output that was committed since: only on request.
+
+        Without it state files are not read here; `read_state` verifies each when it is restored.
+        """
+        completed = self.completed()
+        orphans = _orphans(self._readable_generations(completed)) if len(completed) > 1 else frozenset()
+        problems: list[str] = []
+        for checkpoint in reversed(completed):
+            if checkpoint in orphans:
+                continue
+            try:
+                manifest = self.load(checkpoint)
+                if fall_back:
+                    self.verify(manifest)
+                return LatestReadable(manifest=manifest, problems=tuple(problems))
+            except CorruptSnapshotError as error:
+                if not fall_back:
+                    raise
+                problems.append(str(error))
+        if problems:
+            raise CorruptSnapshotError(
+                f"none of the {len(problems)} completed checkpoints in {self.storage.url} can be read: "
+                f"{'; '.join(problems)}"
+            )
+        return LatestReadable(manifest=None)
+
+    def verify(self, manifest: Manifest) -> None:
+        """Read every state file of a checkpoint; CorruptSnapshotError naming the first that is not whole."""
+        for handle in dict.fromkeys(manifest.file_states()):
+            self.read_state(handle)
+
+    def read_state(self, handle: StateHandle) -> bytes:
+        """A snapshot's bytes, exactly as written; CorruptSnapshotError naming the file otherwise."""
+        match handle:
+            case InlineState(data=data):
+                return data
+            case FileState(path=path, size=size, crc32=crc32):
+                return self._read_file(path, size, crc32)
+
+    def write_state(self, checkpoint: CheckpointId | int, name: str, data: bytes) -> FileState:
+        """Store a snapshot under the checkpoint that will be the first to refer to it. `name` carries the attempt
+        (`layout.state_name`), so two attempts never share a file; FencedError if they do."""
+        path = layout.checkpoint_state(checkpoint, name)
+        if not self.storage.put_new(path, data) and self.storage.get(path) != data:
+            raise FencedError(
+                f"{self._source(path)} exists with other content: another attempt uses the same name; "
+                "this attempt must give up and a new one, with its own name, start again"
+            )
+        return FileState(path=path, size=len(data), crc32=zlib.crc32(data))
+
+    def subsume(self) -> Subsumed | KeptAll:
+        """Delete checkpoints beyond the retained ones, and state files up to the newest that none of them refers to.
+
+        Manifests go first, oldest first, so that no visible checkpoint ever lacks a file; a crash in between leaves
+        unreferenced files, which the next call finds. Files above the newest checkpoint may belong to one in progress
+        and stay. If any manifest cannot be read, or a new driver has not committed yet, nothing is deleted.
+        """
+        paths = self.storage.list(layout.CHECKPOINTS)
+        completed = layout.completed_checkpoints(paths)
+        if not completed:
+            return Subsumed()
+        try:
+            manifests = {checkpoint: self.load(checkpoint) for checkpoint in completed}
+        except CorruptSnapshotError as error:
+            return KeptAll(reason=str(error))
+        orphans = _orphans([(c, manifests[c].generation) for c in completed])
+        history = [c for c in completed if c not in orphans]
+        newest = history[-1]
+        current = self._newest_generation()
+        if current is not None and current > manifests[newest].generation:
+            # It resumed from one of these, perhaps not the newest: files with any id may be its checkpoint in progress.
+            return KeptAll(reason=f"generation {current} has not completed a checkpoint yet")
+        retained = history[-self.retained :]
+        needed = {state.path for c in retained for state in manifests[c].file_states()}
+        # An orphan above the newest stays as well: its number may be about to be used again.
+        subsumed = [c for c in completed if c < newest and c not in retained]
+        for checkpoint in subsumed:
+            self.storage.delete(layout.checkpoint_manifest(checkpoint))
+        unneeded = [p for p in paths if p not in needed and _written_up_to(p, newest)]
+        for path in unneeded:
+            self.storage.delete(path)
+        return Subsumed(checkpoints=tuple(subsumed), files=tuple(unneeded))
+
+    def _read_file(self, path: str, size: int, crc32: int) -> bytes:
+        advice = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"
+        try:
+            data = self.storage.get(path)
+        except FileMissingError as error:
+            raise CorruptSnapshotError(f"{self._source(path)}: the state file is missing: {advice}") from error
+        if len(data) != size:
+            raise CorruptSnapshotError(f"{self._source(path)}: {len(data)} bytes instead of {size}: {advice}")
+        found = zlib.crc32(data)
+        if found != crc32:
+            raise CorruptSnapshotError(f"{self._source(path)}: checksum {found:08x} instead of {crc32:08x}: {advice}")
+        return data
+
+    def _newest_generation(self) -> Generation | None:
+        known = layout.generations(self.storage.list(layout.GENERATIONS))
+        return known[-1] if known else None
+
+    def _readable_generations(
+        self, completed: Sequence[CheckpointId] | None = None
+    ) -> list[tuple[CheckpointId, Generation]]:
+        found = []
+        for checkpoint in self.completed() if completed is None else completed:
+            try:
+                found.append((checkpoint, self.load(checkpoint).generation))
+            except CorruptSnapshotError:
+                continue  # says nothing about its generation; whoever loads it gets the error
+        return found
+
+    def _source(self, path: str) -> str:
+        return f"{self.storage.url.rstrip('/')}/{path}"
+
+
+def _orphans(generations: Sequence[tuple[CheckpointId, Generation]]) -> frozenset[CheckpointId]:
+    """Given ascending ids: those below which a newer generation has committed."""
+    orphans = set()
+    highest = Generation(-1)
+    for checkpoint, generation in generations:
+        if generation < highest:
+            orphans.add(checkpoint)
+        highest = max(highest, generation)
+    return frozenset(orphans)
+
+
+def _written_up_to(path: str, newest: CheckpointId) -> bool:
+    checkpoint = layout.checkpoint_of_state(path)
+    return checkpoint is not None and checkpoint <= newest

@@ -1,0 +1,204 @@
+"""The state of one operator in one subtask: keyed tables and timers, operator lists, broadcast maps.
+
+Working state and checkpoints are separate: a backend only says where a table's confirmed entries live (`new_base`);
+the overlay above them, and so snapshot, retry and incremental checkpoints, are the same for every backend.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Hashable, Iterable, MutableMapping
+from typing import Any, TypeAlias
+
+from penstock.errors import JobDefinitionError, PenstockError
+from penstock.state.key_groups import key_group
+from penstock.state.overlay import TOMBSTONE, OverlayTable
+from penstock.state.snapshot_file import TableDelta
+from penstock.state.timers import TimerQueue
+
+NewBase: TypeAlias = Callable[[str], MutableMapping[Hashable, Any]]
+
+EVENT_TIMERS = "timer-event"
+PROCESSING_TIMERS = "timer-processing"
+OPERATOR_KINDS = frozenset({"operator-list", "operator-union", "broadcast"})
+
+
+class NoKeyError(PenstockError):
+    """Keyed state was used where there is no current key."""
+
+
+class _NoKey:
+    def __repr__(self) -> str:
+        return "<no key>"
+
+
+NO_KEY = _NoKey()
+
+
+class OperatorState:
+    """All state of one operator in one subtask. Single-threaded, like the subtask."""
+
+    def __init__(self, operator: str, max_parallelism: int, new_base: NewBase | None = None) -> None:
+        self.operator = operator
+        self.max_parallelism = max_parallelism
+        self._new_base: NewBase = new_base or (lambda name: {})
+        self.current_key: Any = NO_KEY
+        self.tables: dict[str, OverlayTable] = {}
+        self._kinds: dict[str, tuple[str, bool]] = {}  # name → (kind, keys are (key, namespace))
+        self.event_timers = TimerQueue(self._internal(EVENT_TIMERS))
+        self.processing_timers = TimerQueue(self._internal(PROCESSING_TIMERS))
+        # Operator (non-keyed) state: small, written whole with every snapshot.
+        self.lists: dict[str, list[Any]] = {}
+        self.list_kinds: dict[str, str] = {}
+        self._confirmed_lists: bytes = pickle.dumps(({}, {}))
+
+    def _internal(self, kind: str) -> OverlayTable:
+        table = self.tables[kind] = OverlayTable(self._new_base(kind))
+        self._kinds[kind] = (kind, True)
+        return table
+
+    def table(self, name: str, kind: str, *, namespaced: bool = False) -> OverlayTable:
+        """The table of a keyed state, created on first use. The same name must always have the same kind."""
+        known = self._kinds.get(name)
+        if known is None:
+            self._kinds[name] = (kind, namespaced)
+            self.tables[name] = OverlayTable(self._new_base(name))
+        elif known != (kind, namespaced):
+            raise JobDefinitionError(
+                f"operator {self.operator!r} declares state {name!r} as {kind}, but it is {known[0]} already "
+                "(declared earlier or restored from a checkpoint): give the new state another name"
+            )
+        return self.tables[name]
+
+    def key(self) -> Any:
+        if self.current_key is NO_KEY:
+            raise NoKeyError(
+                f"operator {self.operator!r} used keyed state or a timer outside of a keyed element: "
+                "call key_by() before it, and use the state inside process_element or on_timer"
+            )
+        return self.current_key
+
+    def operator_list(self, name: str, kind: str = "operator-list") -> list[Any]:
+        self.list_kinds[name] = kind
+        return self.lists.setdefault(name, [])
+
+    # ---------------------------------------------------------------- epoch life cycle
+
+    def fold(self, *, checkpointed: bool) -> None:
+        for table in self.tables.values():
+            table.fold(checkpointed=checkpointed)
+        if self.lists:
+            self._confirmed_lists = pickle.dumps((self.lists, self.list_kinds))
+
+    def rollback(self) -> None:
+        self.lists, self.list_kinds = pickle.loads(self._confirmed_lists)
+        for table in self.tables.values():
+            table.rollback()
+        self.event_timers.rebuild()
+        self.processing_timers.rebuild()
+        self.current_key = NO_KEY
+
+    def changed(self) -> int:
+        return sum(len(table.delta()) for table in self.tables.values())
+
+    def size(self) -> int:
+        return sum(len(table.base) for table in self.tables.values())
+
+    # ---------------------------------------------------------------- snapshots
+
+    def snapshot(self, *, full: bool) -> list[TableDelta]:
+        """The changed entries since the last checkpoint, or with `full` all of them, plus the operator lists."""
+        out = []
+        for name, table in self.tables.items():
+            entries: Iterable[tuple[Any, Any]] = table.items() if full else table.delta().items()
+            delta = self._encode(name, entries, full)
+            if delta is not None:
+                out.append(delta)
+        for name, values in self.lists.items():
+            out.append(
+                TableDelta(
+                    operator=self.operator,
+                    name=name,
+                    kind=self.list_kinds.get(name, "operator-list"),
+                    full=True,
+                    key_groups=[0] * len(values),
+                    keys=list(range(len(values))),
+                    namespaces=None,
+                    values=list(values),
+                    deleted=None,
+                )
+            )
+        return out
+
+    def _encode(self, name: str, entries: Iterable[tuple[Any, Any]], full: bool) -> TableDelta | None:
+        kind, namespaced = self._kinds[name]
+        pairs = list(entries)
+        if not pairs:
+            return None
+        keys: list[Any] = []
+        namespaces: list[Any] | None = None
+        if kind in (EVENT_TIMERS, PROCESSING_TIMERS):
+            keys = [k for (k, _, _), _ in pairs]
+            namespaces = [(n, t) for (_, n, t), _ in pairs]
+        elif namespaced:
+            keys = [k for (k, _), _ in pairs]
+            namespaces = [n for (_, n), _ in pairs]
+        else:
+            keys = [k for k, _ in pairs]
+        values = [v for _, v in pairs]
+        deleted = None
+        if not full and TOMBSTONE in values:
+            deleted = [v is TOMBSTONE for v in values]
+            values = [None if d else v for v, d in zip(values, deleted, strict=True)]
+        groups = self._key_groups(keys)
+        return TableDelta(
+            operator=self.operator,
+            name=name,
+            kind=kind,
+            full=full,
+            key_groups=groups,
+            keys=keys,
+            namespaces=namespaces,
+            values=values,
+            deleted=deleted,
+        )
+
+    def _key_groups(self, keys: list[Any]) -> list[int]:
+        limit = self.max_parallelism
+        cache: dict[Any, int] = {}
+        out = []
+        for key in keys:
+            group = cache.get(key)
+            if group is None:
+                group = cache[key] = key_group(key, limit)
+            out.append(group)
+        return out
+
+    def restore(self, delta: TableDelta, owned: range) -> None:
+        """Load one table of a snapshot file, keeping only the key groups this subtask owns. Files come oldest first."""
+        if delta.kind in OPERATOR_KINDS:
+            self.list_kinds[delta.name] = delta.kind
+            self.lists.setdefault(delta.name, []).extend(delta.values)
+            return
+        timers = delta.kind in (EVENT_TIMERS, PROCESSING_TIMERS)
+        namespaced = delta.namespaces is not None
+        table = self.tables[delta.name] if timers else self.table(delta.name, delta.kind, namespaced=namespaced)
+        deleted = delta.deleted
+        namespaces = delta.namespaces or [None] * len(delta.keys)
+        for index, (group, key, namespace, value) in enumerate(
+            zip(delta.key_groups, delta.keys, namespaces, delta.values, strict=True)
+        ):
+            if group not in owned:
+                continue
+            entry: Hashable = key
+            if timers:
+                entry = (key, namespace[0], namespace[1])
+            elif namespaced:
+                entry = (key, namespace)
+            table.load(entry, TOMBSTONE if deleted is not None and deleted[index] else value)
+
+    def restored(self) -> None:
+        """All files are loaded: rebuild what is derived from the tables."""
+        self._confirmed_lists = pickle.dumps((self.lists, self.list_kinds))
+        self.event_timers.rebuild()
+        self.processing_timers.rebuild()

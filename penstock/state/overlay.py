@@ -1,0 +1,125 @@
+"""The overlay: one mechanism, three uses.
+
+During an epoch all writes of a table go to an overlay above its confirmed entries. A retried task drops the overlay and
+starts again; frozen at the barrier, the overlay is the incremental snapshot; and because frozen means immutable it can be
+written out while the next epoch fills a new one. It folds into the base when the next epoch starts.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Hashable, Iterator, MutableMapping
+from typing import Any, Final
+
+
+class _Marker:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+MISSING: Final = _Marker("MISSING")
+TOMBSTONE: Final = _Marker("TOMBSTONE")
+
+_IMMUTABLE: Final = frozenset({int, str, float, bool, bytes, type(None), complex})
+
+
+def is_immutable(value: Any) -> bool:
+    kind = type(value)
+    return kind in _IMMUTABLE or (kind is tuple and all(type(v) in _IMMUTABLE or is_immutable(v) for v in value))
+
+
+def private_copy(value: Any) -> Any:
+    """A value read from the base must not be the base's own object if the user could change it in place: `acc.append(x)`
+    followed by `update(acc)` would otherwise change confirmed state, and a retry of the epoch would see it."""
+    return value if is_immutable(value) else pickle.loads(pickle.dumps(value, protocol=5))
+
+
+class OverlayTable:
+    """Entries of one state of one operator. Keys are opaque and hashable: a key, or (key, namespace)."""
+
+    __slots__ = ("_since_checkpoint", "base", "overlay")
+
+    def __init__(self, base: MutableMapping[Hashable, Any] | None = None) -> None:
+        self.base: MutableMapping[Hashable, Any] = {} if base is None else base
+        self.overlay: dict[Hashable, Any] = {}
+        # Changes folded by epochs that were not checkpoints; the next checkpoint's delta starts from them.
+        self._since_checkpoint: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable) -> Any:
+        """The value, or MISSING. What comes from the base is a private copy unless it is immutable."""
+        value = self.overlay.get(key, MISSING)
+        if value is MISSING:
+            value = self.base.get(key, MISSING)
+            if value is not MISSING and type(value) not in _IMMUTABLE:
+                value = private_copy(value)
+            return value
+        return MISSING if value is TOMBSTONE else value
+
+    def peek(self, key: Hashable) -> Any:
+        """Like `get` without the copy: for callers that only look."""
+        value = self.overlay.get(key, MISSING)
+        if value is MISSING:
+            return self.base.get(key, MISSING)
+        return MISSING if value is TOMBSTONE else value
+
+    def put(self, key: Hashable, value: Any) -> None:
+        self.overlay[key] = value
+
+    def delete(self, key: Hashable) -> None:
+        if key in self.base:
+            self.overlay[key] = TOMBSTONE
+        else:
+            self.overlay.pop(key, None)
+
+    def items(self) -> Iterator[tuple[Hashable, Any]]:
+        for key, value in self.base.items():
+            if key not in self.overlay:
+                yield key, value
+        for key, value in self.overlay.items():
+            if value is not TOMBSTONE:
+                yield key, value
+
+    def __len__(self) -> int:
+        added = sum(1 for k, v in self.overlay.items() if v is not TOMBSTONE and k not in self.base)
+        removed = sum(1 for k, v in self.overlay.items() if v is TOMBSTONE and k in self.base)
+        return len(self.base) + added - removed
+
+    def delta(self) -> dict[Hashable, Any]:
+        """Everything that changed since the last checkpoint; TOMBSTONE marks a removal."""
+        if not self._since_checkpoint:
+            return self.overlay
+        return {**self._since_checkpoint, **self.overlay}
+
+    def fold(self, *, checkpointed: bool) -> None:
+        """The epoch is confirmed: make the overlay part of the base."""
+        overlay = self.overlay
+        if checkpointed:
+            self._since_checkpoint = {}
+        elif overlay:
+            self._since_checkpoint.update(overlay)
+        base = self.base
+        if TOMBSTONE in overlay.values():
+            for key, value in overlay.items():
+                if value is TOMBSTONE:
+                    base.pop(key, None)
+                else:
+                    base[key] = value
+        else:
+            base.update(overlay)
+        self.overlay = {}
+
+    def rollback(self) -> None:
+        """The epoch will be run again: forget what it wrote."""
+        self.overlay = {}
+
+    def load(self, key: Hashable, value: Any) -> None:
+        """Restore one entry of a snapshot straight into the base; deltas come in order."""
+        if value is TOMBSTONE:
+            self.base.pop(key, None)
+        else:
+            self.base[key] = value

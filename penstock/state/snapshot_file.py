@@ -1,0 +1,325 @@
+"""Snapshot files: keyed and operator state as self-describing bytes.
+
+    magic (8) | version u16 | number of tables u32 | meta: u64 length + JSON
+    | per table: u64 length + one Arrow IPC stream | crc32 u32 over all before it | end mark (4)
+
+Little endian. A table's Arrow schema metadata names the operator, the state, its kind, whether it is full or a delta,
+and how each column is encoded, so a file can be read without the job that wrote it. Columns of one plain Python type
+are stored as Arrow columns; everything else is pickled entry by entry, because the exact objects must come back.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.errors import CorruptSnapshotError, StorageError
+
+Json: TypeAlias = Any  # what json.dumps accepts
+
+FORMAT_VERSION = 1
+_MAGIC = b"PSTKSNAP"
+_END = b"PSND"
+_HEADER = struct.Struct("<8sHI")
+_LENGTH = struct.Struct("<Q")
+_FOOTER = struct.Struct("<I4s")
+_WHAT_TO_DO = "restore from an older checkpoint or a savepoint, or bring this file back from a copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TableDelta:
+    """Entries of one state of one operator: all of them (`full`) or those an epoch changed.
+
+    The lists run in parallel. `deleted[i]` marks a tombstone, whose value is ignored. Decoded key groups are an int32
+    array. `kind` is free text: "value", "list", "map", "timer-event", "operator", …
+    """
+
+    operator: str  # uid
+    name: str
+    kind: str
+    full: bool
+    key_groups: list[int] | npt.NDArray[np.int32]
+    keys: list[Any]
+    values: list[Any]
+    namespaces: list[Any] | None = None
+    deleted: list[bool] | None = None
+
+    def __post_init__(self) -> None:
+        columns = (self.key_groups, self.keys, self.values, self.namespaces, self.deleted)
+        lengths = [len(column) for column in columns if column is not None]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"{_title(self)}: columns of different lengths {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def encode(tables: Sequence[TableDelta], *, meta: Mapping[str, Json], compression: str | None = None) -> bytes:
+    """The file's bytes. `compression` is None, "zstd" or "lz4".
+
+    StorageError, naming operator and state, if an entry cannot be pickled.
+    """
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    described = json.dumps(dict(meta), sort_keys=True, separators=(",", ":")).encode()
+    parts: list[bytes | memoryview] = [_HEADER.pack(_MAGIC, FORMAT_VERSION, len(tables))]
+    parts += (_LENGTH.pack(len(described)), described)
+    for table in tables:
+        segment = _write_segment(table, options)
+        parts += (_LENGTH.pack(len(segment)), segment)
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    parts.append(_FOOTER.pack(crc, _END))
+    return b"".join(parts)
+
+
+def decode(data: bytes, *, source: str) -> tuple[dict[str, Json], list[TableDelta]]:
+    """What was encoded. CorruptSnapshotError naming `source` if one byte differs; StorageError if the bytes are
+    right but a pickled object cannot be rebuilt here (its class was moved or renamed)."""
+    meta, segments = _open(data, source)
+    return meta, [_read_segment(segment, source) for segment in segments]
+
+
+def read_table(data: bytes, *, operator: str, name: str, source: str) -> list[TableDelta]:
+    """Only the tables of one state, without unpickling the others."""
+    _, segments = _open(data, source)
+    found = []
+    for segment in segments:
+        described = _describe(_stream(segment, source).schema, source)
+        if (described["operator"], described["name"]) == (operator, name):
+            found.append(_read_segment(segment, source))
+    return found
+
+
+def to_arrow(table: TableDelta) -> pa.Table:
+    """A view for people and DataFrames: natural Arrow types where the entries have one, else their repr()."""
+    columns: dict[str, Any] = {
+        "key_group": pa.array(np.asarray(table.key_groups, dtype=np.int32)),
+        "key": _natural(table.keys),
+    }
+    if table.namespaces is not None:
+        columns["namespace"] = _natural(table.namespaces)
+    columns["value"] = _natural(table.values)
+    if table.deleted is not None:
+        columns["deleted"] = pa.array(table.deleted, type=pa.bool_())
+    described = {"operator": table.operator, "name": table.name, "kind": table.kind, "full": json.dumps(table.full)}
+    return pa.table(columns).replace_schema_metadata(described)
+
+
+def _natural(values: list[Any]) -> Any:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return pa.array(list(map(repr, values)), type=pa.string())
+
+
+# --- writing
+
+
+def _write_segment(table: TableDelta, options: Any) -> memoryview:
+    columns: dict[str, Any] = {"key_group": pa.array(np.asarray(table.key_groups, dtype=np.int32))}
+    encodings = {"key_group": "int32"}
+    for column, values in (("key", table.keys), ("namespace", table.namespaces), ("value", table.values)):
+        if values is not None:
+            encodings[column], columns[column] = _encode_column(values, table, column)
+    if table.deleted is not None:
+        encodings["deleted"], columns["deleted"] = "bool", pa.array(table.deleted, type=pa.bool_())
+    described = {
+        "operator": table.operator,
+        "name": table.name,
+        "kind": table.kind,
+        "full": table.full,
+        "encodings": encodings,
+    }
+    schema = pa.schema(
+        [pa.field(column, array.type) for column, array in columns.items()],
+        metadata={"penstock": json.dumps(described, sort_keys=True)},
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        writer.write_table(pa.table(columns, schema=schema))
+    return memoryview(sink.getvalue())
+
+
+# Exact types only: bool is an int, and an IntEnum or a str subclass would come back as something else.
+_PLAIN: dict[type, tuple[str, Any, Any]] = {
+    int: ("int64", pa.int64(), None),
+    float: ("float64", pa.float64(), None),
+    bool: ("bool", pa.bool_(), None),
+    str: ("utf8", pa.string(), pa.large_string()),
+    bytes: ("binary", pa.binary(), pa.large_binary()),
+}
+
+
+def _encode_column(values: list[Any], table: TableDelta, column: str) -> tuple[str, Any]:
+    types = set(map(type, values))
+    if len(types) == 1:
+        (only,) = types
+        if only is type(None):
+            return "null", pa.nulls(len(values))
+        if only in _PLAIN:
+            encoding, arrow_type, large_type = _PLAIN[only]
+            try:
+                return encoding, _array(values, arrow_type, large_type)
+            except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+                pass  # an int beyond 64 bits, a str with a lone surrogate: pickle can
+    return "pickle", _array(_pickled(values, table, column), pa.binary(), pa.large_binary())
+
+
+def _array(values: list[Any], arrow_type: Any, large_type: Any) -> Any:
+    array = pa.array(values, type=arrow_type)
+    if isinstance(array, pa.ChunkedArray):  # more than 2 GiB of text or bytes: 32-bit offsets are too short
+        array = pa.array(values, type=large_type)
+    return array
+
+
+def _pickled(values: list[Any], table: TableDelta, column: str) -> list[bytes]:
+    dumps = pickle.dumps
+    try:
+        return [dumps(value, 5) for value in values]
+    except Exception:
+        # Classes of the user's main program live in no module a slot can import: cloudpickle carries them by value.
+        return [_pickled_by_value(value, table, column) for value in values]
+
+
+def _pickled_by_value(value: Any, table: TableDelta, column: str) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(value, 5))
+    except Exception as error:
+        raise StorageError(
+            f"cannot snapshot {_title(table)}: a {column} of type {type(value).__qualname__} cannot be pickled "
+            f"({error}); keep connections, locks and generators out of state and store plain data"
+        ) from error
+
+
+# --- reading
+
+
+def _open(data: bytes, source: str) -> tuple[dict[str, Json], list[memoryview]]:
+    if len(data) < _HEADER.size + _FOOTER.size:
+        raise CorruptSnapshotError(
+            f"{source}: {len(data)} bytes are too few for a snapshot file; it was truncated: {_WHAT_TO_DO}"
+        )
+    magic, version, count = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise CorruptSnapshotError(f"{source}: does not begin as a Penstock snapshot file does: {_WHAT_TO_DO}")
+    view = memoryview(data)
+    crc, end = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
+    if end != _END:
+        raise CorruptSnapshotError(f"{source}: has no end mark; it was truncated or damaged: {_WHAT_TO_DO}")
+    found = zlib.crc32(view[: -_FOOTER.size])
+    if found != crc:
+        raise CorruptSnapshotError(
+            f"{source}: checksum {found:08x} instead of {crc:08x}; the file is damaged: {_WHAT_TO_DO}"
+        )
+    reader = _READERS.get(version)
+    if reader is None:
+        raise CorruptSnapshotError(
+            f"{source}: is whole but has format version {version}, and this Penstock reads {sorted(_READERS)}: "
+            "use the Penstock release that wrote it, or a newer one"
+        )
+    return reader(view[_HEADER.size : -_FOOTER.size], count, source)
+
+
+def _read_v1(body: memoryview, count: int, source: str) -> tuple[dict[str, Json], list[memoryview]]:
+    segments = list(_split(body, source))
+    if len(segments) != count + 1:
+        raise CorruptSnapshotError(f"{source}: {len(segments) - 1} tables instead of {count}: {_WHAT_TO_DO}")
+    return json.loads(bytes(segments[0])), segments[1:]
+
+
+# One reader for each version ever released: old savepoints stay readable.
+_READERS: dict[int, Callable[[memoryview, int, str], tuple[dict[str, Json], list[memoryview]]]] = {1: _read_v1}
+
+
+def _split(body: memoryview, source: str) -> Iterator[memoryview]:
+    position = 0
+    while position < len(body):
+        start = position + _LENGTH.size
+        if start > len(body):
+            raise CorruptSnapshotError(f"{source}: a segment's length is cut off: {_WHAT_TO_DO}")
+        position = start + _LENGTH.unpack_from(body, position)[0]
+        if position > len(body):
+            raise CorruptSnapshotError(f"{source}: a segment is cut off: {_WHAT_TO_DO}")
+        yield body[start:position]
+
+
+def _stream(segment: memoryview, source: str) -> Any:
+    try:
+        return pa.ipc.open_stream(pa.py_buffer(segment))
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptSnapshotError(f"{source}: a table cannot be read ({error}): {_WHAT_TO_DO}") from error
+
+
+def _describe(schema: Any, source: str) -> dict[str, Any]:
+    try:
+        described = json.loads(schema.metadata[b"penstock"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise CorruptSnapshotError(f"{source}: a table does not say whose it is: {_WHAT_TO_DO}") from error
+    assert isinstance(described, dict)
+    return described
+
+
+def _read_segment(segment: memoryview, source: str) -> TableDelta:
+    stream = _stream(segment, source)
+    described = _describe(stream.schema, source)
+    try:
+        content = stream.read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptSnapshotError(
+            f"{source}: state {described['name']!r} of operator {described['operator']!r} cannot be read ({error}): "
+            f"{_WHAT_TO_DO}"
+        ) from error
+    encodings = described["encodings"]
+    where = f"{source}: state {described['name']!r} of operator {described['operator']!r}"
+
+    def column(name: str) -> list[Any]:
+        return _decode_column(content.column(name), encodings[name], f"{where}, {name}s")
+
+    return TableDelta(
+        operator=described["operator"],
+        name=described["name"],
+        kind=described["kind"],
+        full=described["full"],
+        key_groups=content.column("key_group").to_numpy(),
+        keys=column("key"),
+        values=column("value"),
+        namespaces=column("namespace") if "namespace" in encodings else None,
+        deleted=column("deleted") if "deleted" in encodings else None,
+    )
+
+
+def _decode_column(array: Any, encoding: str, where: str) -> list[Any]:
+    match encoding:
+        case "null":
+            return [None] * len(array)
+        case "int64" | "float64" | "bool" | "utf8" | "binary":
+            # Through an object array: several times faster than to_pylist, same objects.
+            plain: list[Any] = array.to_numpy().tolist()
+            return plain
+        case "pickle":
+            try:
+                return list(map(pickle.loads, array.to_numpy().tolist()))
+            except Exception as error:
+                raise StorageError(
+                    f"{where}: the file is whole, but an entry cannot be rebuilt ({type(error).__name__}: {error}); "
+                    "make the classes it was written with importable under their old names"
+                ) from error
+        case _:
+            raise CorruptSnapshotError(
+                f"{where}: unknown column encoding {encoding!r}; use the Penstock release that wrote it, or a newer one"
+            )
+
+
+def _title(table: TableDelta) -> str:
+    return f"state {table.name!r} of operator {table.operator!r}"
