@@ -1,0 +1,144 @@
+"""What a connector implements: a source is an enumerator on the driver and readers in the slots (as Flink's FLIP-27
+splits it), a sink is a writer in the slots and a committer on the driver.
+
+The driver decides the end of every split's range before an epoch runs and logs it, so a reader never decides how much
+to read: the same range always yields the same records, which is what makes a retried epoch identical.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.records import Block
+
+if TYPE_CHECKING:
+    from penstock.common.typeinfo import TypeInformation
+
+Json: TypeAlias = Any  # what json.dumps accepts: positions and enumerator states live in manifests as JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRange:
+    """One split's part of one epoch. `ordinal` never changes for a split: subtask = ordinal % parallelism."""
+
+    split: str
+    ordinal: int
+    start: Json
+    end: Json
+    last: bool = False  # nothing will ever follow in this split: it no longer holds the watermark back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlan:
+    """What one source reads in one epoch, and the enumerator's state once that epoch is done."""
+
+    ranges: tuple[SplitRange, ...]
+    state: Json
+    finished: bool  # bounded and exhausted with this epoch
+    records: int | None = None  # how many records the ranges hold, when known (admission control, progress)
+
+
+class SplitEnumerator(ABC):
+    """Driver side. Discovers splits and decides ranges; called by one thread, never concurrently."""
+
+    @abstractmethod
+    def restore(self, state: Json) -> None:
+        """Continue after the epoch whose plan carried `state`. Called at most once, before the first `plan`."""
+
+    @abstractmethod
+    def plan(self, *, now_ms: int, max_records: int | None) -> SourcePlan:
+        """Decide the next epoch. Every newly found split is listed at least once, if need be with start == end,
+        so that its watermark counts from then on. Must not block for long: it runs between two epochs."""
+
+    def close(self) -> None:  # noqa: B027 - optional hook
+        """Release clients and handles."""
+
+
+class SplitReader(ABC):
+    """Slot side. One reader serves all splits of a subtask and is kept open between epochs."""
+
+    @abstractmethod
+    def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
+        """Yield exactly the records of `split` in a fixed order, in blocks of at most `block_size` records.
+        Deterministic: any two calls with the same range yield the same records, whatever the block size."""
+
+    def close(self) -> None:  # noqa: B027 - optional hook
+        """Release clients and handles."""
+
+
+class Source(ABC):
+    """A replayable source. Instances travel pickled to the slots."""
+
+    @abstractmethod
+    def create_enumerator(self) -> SplitEnumerator: ...
+
+    @abstractmethod
+    def create_reader(self) -> SplitReader: ...
+
+    @property
+    @abstractmethod
+    def bounded(self) -> bool: ...
+
+    @property
+    def produced_type(self) -> TypeInformation | None:
+        """The type of the records, when the source knows it."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterContext:
+    """Where a writer runs."""
+
+    job_id: str
+    sink_id: str  # stable across restarts: the operator's uid, or its generated id
+    subtask: int
+    parallelism: int
+
+
+class SinkWriter(ABC):
+    """Slot side. Each epoch is written as `begin_epoch`, any number of `write`, then `prepare_commit`.
+
+    An epoch may be started again with another `attempt` after a failure: whatever the earlier attempt staged is not
+    committed and must not show up in the output.
+    """
+
+    @abstractmethod
+    def begin_epoch(self, epoch: int, attempt: str) -> None: ...
+
+    @abstractmethod
+    def write(self, block: Block) -> None: ...
+
+    @abstractmethod
+    def prepare_commit(self) -> list[Any]:
+        """Pre-commit: make the epoch's output durable but invisible; return picklable committables (maybe none)."""
+
+    def close(self) -> None:  # noqa: B027 - optional hook
+        """Release handles; an unfinished epoch is dropped."""
+
+
+class Committer(ABC):
+    """Driver side. Makes pre-committed output visible once the checkpoint that contains it is complete."""
+
+    @abstractmethod
+    def commit(self, epoch: int, committables: Sequence[Any]) -> None:
+        """Idempotent: called again with the same arguments after a crash whose moment is unknown. `committables`
+        is in a fixed order: by epoch written, then subtask, then the order `prepare_commit` gave."""
+
+    def discard_after(self, epoch: int) -> None:  # noqa: B027 - optional hook
+        """Called at (re)start: output staged by epochs later than `epoch` belongs to no checkpoint."""
+
+    def close(self) -> None:  # noqa: B027 - optional hook
+        """Release clients and handles."""
+
+
+class Sink(ABC):
+    """Instances travel pickled to the slots."""
+
+    @abstractmethod
+    def create_writer(self, context: WriterContext) -> SinkWriter: ...
+
+    @abstractmethod
+    def create_committer(self, sink_id: str) -> Committer: ...

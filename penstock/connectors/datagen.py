@@ -1,0 +1,203 @@
+"""A source that makes its records up: seeded, replayable, as fast as a generator over arrays allows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
+from penstock.connectors.counter_random import IndexArray
+from penstock.errors import JobDefinitionError, UserFunctionError
+from penstock.records import Block, Columns, Rows
+
+if TYPE_CHECKING:
+    from penstock.common.typeinfo import TypeInformation
+
+CATCH_UP_MS = 2_000  # a plan that comes late makes up for at most this much time
+UNLIMITED_EPOCH_RECORDS = 100_000  # an epoch's size when neither count, rate nor max_records bounds it
+
+
+class ColumnGenerator(ABC):
+    """Makes whole columns. Must be picklable and pure: row i depends on (seed, index[i]) only, never on its
+    neighbours. `penstock.connectors.counter_random` has random numbers that are."""
+
+    event_time_column: str | None = None  # an int64 column of milliseconds that becomes the records' timestamps
+
+    @abstractmethod
+    def generate(self, index: IndexArray, seed: int) -> pa.RecordBatch:
+        """One row for each index, in that order, always with the same schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sequence:
+    """How the records 0, 1, 2, … are dealt to the splits: record g is number g // splits of split g % splits, so the
+    records do not depend on the number of splits."""
+
+    count: int | None
+    splits: int
+
+    def position(self, split: int, dealt: int) -> int:
+        """How many of the first `dealt` records are in `split`."""
+        return (dealt - split + self.splits - 1) // self.splits
+
+
+class DataGeneratorSource(Source):
+    """`count` records (endless when None) from `generator`, dealt to `splits` splits in turn.
+
+    `generator` is a function of the record's index (0, 1, 2, … over all splits) giving a value, or a `ColumnGenerator`
+    giving Arrow columns. Both must be pure, so any range can be read again. `seed` goes to the `ColumnGenerator`; a
+    function that wants one closes over it. `timestamp_of` takes the timestamp in ms out of a function's value.
+
+    `rate_per_second` is for all splits together. It is kept by the enumerator: what the time since the first plan
+    allows, catching up at most 2 s worth; the time a job was down earns nothing.
+    """
+
+    def __init__(
+        self,
+        generator: Callable[[int], Any] | ColumnGenerator,
+        count: int | None,
+        *,
+        splits: int = 1,
+        rate_per_second: float | None = None,
+        seed: int = 0,
+        timestamp_of: Callable[[Any], int] | None = None,
+        type_info: TypeInformation | None = None,
+    ) -> None:
+        if count is not None and count < 0:
+            raise JobDefinitionError(f"DataGeneratorSource: count={count} must not be negative")
+        if splits < 1:
+            raise JobDefinitionError(f"DataGeneratorSource: splits={splits} must be at least 1")
+        if rate_per_second is not None and not rate_per_second > 0:
+            raise JobDefinitionError(f"DataGeneratorSource: rate_per_second={rate_per_second} must be positive")
+        if timestamp_of is not None and isinstance(generator, ColumnGenerator):
+            raise JobDefinitionError(
+                "DataGeneratorSource: timestamp_of is for row functions; a ColumnGenerator sets event_time_column"
+            )
+        self._generator = generator
+        self._sequence = _Sequence(count=count, splits=splits)
+        self._rate = rate_per_second
+        self._seed = seed
+        self._timestamp_of = timestamp_of
+        self._type_info = type_info
+
+    def create_enumerator(self) -> SplitEnumerator:
+        return _DataGeneratorEnumerator(self._sequence, self._rate)
+
+    def create_reader(self) -> SplitReader:
+        if isinstance(self._generator, ColumnGenerator):
+            return _ColumnReader(self._generator, self._sequence.splits, self._seed)
+        return _RowReader(self._generator, self._sequence.splits, self._timestamp_of)
+
+    @property
+    def bounded(self) -> bool:
+        return self._sequence.count is not None
+
+    @property
+    def produced_type(self) -> TypeInformation | None:
+        return self._type_info
+
+
+class _DataGeneratorEnumerator(SplitEnumerator):
+    def __init__(self, sequence: _Sequence, rate_per_second: float | None) -> None:
+        self._sequence = sequence
+        self._rate = rate_per_second
+        self._dealt = 0
+        self._planned_before = False
+        self._base: tuple[int, int] | None = None  # the moment, and the record, from which the rate counts
+
+    def restore(self, state: Json) -> None:
+        positions = state["positions"]
+        if len(positions) != self._sequence.splits:
+            raise JobDefinitionError(
+                f"DataGeneratorSource: the checkpoint has {len(positions)} splits, the program has "
+                f"{self._sequence.splits}. Resume with the same number of splits."
+            )
+        self._dealt = sum(positions)
+        count = self._sequence.count
+        if count is not None and self._dealt > count:
+            raise JobDefinitionError(
+                f"DataGeneratorSource: the checkpoint is at record {self._dealt}, the program ends at {count}. "
+                "Resume with a count at least as large."
+            )
+        # The base is not in the state: the first plan sets it anew, so the time the job was down brings no burst.
+        self._planned_before = True
+
+    def plan(self, *, now_ms: int, max_records: int | None) -> SourcePlan:
+        before = self._dealt
+        self._dealt += self._admitted(now_ms, max_records)
+        count, splits = self._sequence.count, self._sequence.splits
+        ranges = []
+        for split in range(splits):
+            start, end = self._sequence.position(split, before), self._sequence.position(split, self._dealt)
+            total = None if count is None else self._sequence.position(split, count)
+            if self._planned_before and start == total:
+                continue  # its last range was given by an earlier plan
+            ranges.append(SplitRange(split=str(split), ordinal=split, start=start, end=end, last=end == total))
+        self._planned_before = True
+        state = {"positions": [self._sequence.position(split, self._dealt) for split in range(splits)]}
+        return SourcePlan(
+            ranges=tuple(ranges), state=state, finished=self._dealt == count, records=self._dealt - before
+        )
+
+    def _admitted(self, now_ms: int, max_records: int | None) -> int:
+        limits = [limit for limit in (max_records, self._left(), self._due(now_ms)) if limit is not None]
+        return min(limits, default=UNLIMITED_EPOCH_RECORDS)
+
+    def _due(self, now_ms: int) -> int | None:
+        """What the rate allows now; counted from a base rather than added up, so that fractions do not get lost."""
+        if self._rate is None:
+            return None
+        base_ms, base_dealt = self._base or (now_ms, self._dealt)
+        due = (now_ms - base_ms) * self._rate / 1000 - (self._dealt - base_dealt)
+        # At a rate below one record in 2 s the cap must still let one record through.
+        most = max(1.0, self._rate * CATCH_UP_MS / 1000)
+        if due > most or due < 0:  # too late, or the clock was set back
+            due = most if due > most else 0.0
+            base_ms, base_dealt = now_ms - int(due * 1000 / self._rate), self._dealt
+        self._base = (base_ms, base_dealt)
+        return int(due)
+
+    def _left(self) -> int | None:
+        return None if self._sequence.count is None else self._sequence.count - self._dealt
+
+
+class _RowReader(SplitReader):
+    def __init__(self, generator: Callable[[int], Any], splits: int, timestamp_of: Callable[[Any], int] | None) -> None:
+        self._generator = generator
+        self._splits = splits
+        self._timestamp_of = timestamp_of
+
+    def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
+        for start in range(split.start, split.end, block_size):
+            end = min(start + block_size, split.end)
+            indices = range(start * self._splits + split.ordinal, end * self._splits + split.ordinal, self._splits)
+            values = [self._generator(index) for index in indices]
+            timestamp_of = self._timestamp_of
+            yield Rows(values, None if timestamp_of is None else [timestamp_of(value) for value in values])
+
+
+class _ColumnReader(SplitReader):
+    def __init__(self, generator: ColumnGenerator, splits: int, seed: int) -> None:
+        self._generator = generator
+        self._splits = splits
+        self._seed = seed
+
+    def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
+        for start in range(split.start, split.end, block_size):
+            index = np.arange(start, min(start + block_size, split.end), dtype=np.uint64)
+            index *= np.uint64(self._splits)
+            index += np.uint64(split.ordinal)
+            batch = self._generator.generate(index, self._seed)
+            if batch.num_rows != len(index):
+                raise UserFunctionError(
+                    f"{type(self._generator).__name__}.generate was asked for {len(index)} rows (from index "
+                    f"{int(index[0])}) and gave {batch.num_rows}: it must give one row for each index"
+                )
+            name = self._generator.event_time_column
+            timestamps = None if name is None else batch.column(name).to_numpy(zero_copy_only=False)
+            yield Columns(batch, timestamps)

@@ -1,0 +1,230 @@
+"""Exactly-once files: written where readers do not look, renamed into place when the checkpoint is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import IO, Any, TypeAlias
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+
+from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.connectors.file_commit import FileCommitter, StagedFile, committed_files, fsync_folder, staging_folder
+from penstock.connectors.sink_formats import (
+    CsvWriteFormat,
+    FileEncoder,
+    NdjsonEncoder,
+    ParquetWriteFormat,
+    RowEncoder,
+    RowWriteFormat,
+    TextEncoder,
+    WriteFormat,
+)
+from penstock.connectors.sink_partitions import Partitioning, Partitions
+from penstock.errors import ConfigurationError
+from penstock.records import Block
+
+__all__ = ["BulkFormatBuilder", "FileSink", "RowFormatBuilder", "committed_files"]
+
+Path: TypeAlias = str | os.PathLike[str]
+
+
+class FileSink(Sink):
+    """One file an epoch and subtask (and partition), `part-<epoch>-<subtask>.<extension>`; none for an empty epoch.
+
+    Files appear whole and once, when the checkpoint that holds them is complete; `_commits/<epoch>.json` then lists
+    them (`committed_files` reads it). Work in progress is in `.staging`, which readers that skip names starting with
+    `.` or `_` do not see. The same records give the same bytes, whatever the blocks were.
+
+    `base_path` is a folder on a filesystem that the driver and all slots share and that renames atomically: a local
+    disk or a POSIX mount; object stores do not qualify. A folder belongs to one sink of one job: files of another job
+    are never overwritten. A job that goes back to an older checkpoint replaces its own files of the epochs it repeats.
+
+    `partition_by` names columns (Hive-style folders `page=a`, the columns leave the file) or is a function from a value
+    (a dict for a row of a columnar stream) to a folder name. Each partition of an epoch is an open file in the writer.
+    """
+
+    def __init__(self, base_path: Path, write_format: WriteFormat, *, partition_by: Partitioning | None = None) -> None:
+        self._base = _local(base_path)
+        self._format = write_format
+        self._partitions = Partitions(partition_by, write_format.schema)
+        self._file_format = write_format.without(self._partitions.columns)
+
+    @staticmethod
+    def for_row_format(base_path: Path, encoder: RowEncoder) -> RowFormatBuilder:
+        """PyFlink's name: `encoder` is `Encoder.simple_string_encoder()` or an object with `encode(value) -> bytes`."""
+        return RowFormatBuilder(base_path, RowWriteFormat(encoder))
+
+    @staticmethod
+    def for_bulk_format(base_path: Path, writer_factory: WriteFormat) -> BulkFormatBuilder:
+        """PyFlink's name: `writer_factory` is a `ParquetWriteFormat` or a `CsvWriteFormat`."""
+        return BulkFormatBuilder(base_path, writer_factory)
+
+    @classmethod
+    def parquet(
+        cls,
+        path: Path,
+        schema: pa.Schema | None = None,
+        *,
+        compression: str = "zstd",
+        partition_by: Partitioning | None = None,
+    ) -> FileSink:
+        """`schema` may be left out for columnar streams; streams of objects need one."""
+        return cls(path, ParquetWriteFormat(schema, compression=compression), partition_by=partition_by)
+
+    @classmethod
+    def csv(
+        cls,
+        path: Path,
+        schema: pa.Schema | None = None,
+        *,
+        header: bool = True,
+        delimiter: str = ",",
+        partition_by: Partitioning | None = None,
+    ) -> FileSink:
+        """`schema` may be left out for columnar streams; streams of objects need one."""
+        return cls(path, CsvWriteFormat(schema, header=header, delimiter=delimiter), partition_by=partition_by)
+
+    @classmethod
+    def ndjson(cls, path: Path, *, partition_by: Partitioning | None = None) -> FileSink:
+        """One JSON text a line."""
+        return cls(path, RowWriteFormat(NdjsonEncoder(), "ndjson"), partition_by=partition_by)
+
+    @classmethod
+    def text(cls, path: Path, charset: str = "UTF-8", *, partition_by: Partitioning | None = None) -> FileSink:
+        """`str(value)`, a line each."""
+        return cls(path, RowWriteFormat(TextEncoder(charset)), partition_by=partition_by)
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _FileWriter(self._base, self._file_format, self._partitions, context)
+
+    def create_committer(self, sink_id: str) -> Committer:
+        return FileCommitter(self._base, sink_id)
+
+
+class _FormatBuilder:
+    def __init__(self, base_path: Path, write_format: WriteFormat) -> None:
+        self._base_path = base_path
+        self._format = write_format
+        self._partition_by: Partitioning | None = None
+
+    def build(self) -> FileSink:
+        return FileSink(self._base_path, self._format, partition_by=self._partition_by)
+
+
+class RowFormatBuilder(_FormatBuilder):
+    """Files always end with their epoch (Flink's OnCheckpointRollingPolicy), so there is no rolling policy to set."""
+
+    def with_bucket_assigner(self, bucket_assigner: Partitioning) -> RowFormatBuilder:
+        """A function from a value to a folder name, or column names."""
+        self._partition_by = bucket_assigner
+        return self
+
+
+class BulkFormatBuilder(_FormatBuilder):
+    """As `RowFormatBuilder`, for columnar formats."""
+
+    def with_bucket_assigner(self, bucket_assigner: Partitioning) -> BulkFormatBuilder:
+        """A function from a value to a folder name, or column names."""
+        self._partition_by = bucket_assigner
+        return self
+
+
+class _OpenFile:
+    def __init__(self, path: str, write_format: WriteFormat) -> None:
+        self.path = path
+        self.rows = 0
+        self._file: IO[bytes] = open(path, "wb")  # noqa: SIM115 - closed by finish or drop
+        self._encoder: FileEncoder = write_format.encoder(self._file)
+
+    def write(self, block: Block) -> None:
+        self._encoder.write(block)
+        self.rows += len(block)
+
+    def finish(self) -> int:
+        """Make the file durable; returns its size."""
+        self._encoder.finish()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return os.path.getsize(self.path)
+
+    def drop(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk: the file goes anyway
+            self._encoder.abandon()
+        with contextlib.suppress(OSError):
+            self._file.close()
+        os.unlink(self.path)
+
+
+class _FileWriter(SinkWriter):
+    def __init__(self, base: str, write_format: WriteFormat, partitions: Partitions, context: WriterContext) -> None:
+        self._base = base
+        self._format = write_format
+        self._partitions = partitions
+        self._context = context
+        self._staging = staging_folder(base, context.sink_id)
+        self._epoch = 0
+        self._attempt = ""
+        self._open: dict[str, _OpenFile] = {}
+
+    def begin_epoch(self, epoch: int, attempt: str) -> None:
+        self._drop_unfinished()
+        self._epoch, self._attempt = epoch, attempt
+
+    def write(self, block: Block) -> None:
+        if len(block):
+            for folder, part in self._partitions.split(block):
+                self._file_for(folder).write(part)
+
+    def prepare_commit(self) -> list[Any]:
+        staged = [self._finished(folder, file) for folder, file in sorted(self._open.items())]
+        self._open = {}
+        if staged:
+            fsync_folder(self._staging)
+        return staged
+
+    def close(self) -> None:
+        self._drop_unfinished()
+
+    def _file_for(self, folder: str) -> _OpenFile:
+        if folder not in self._open:
+            os.makedirs(self._staging, exist_ok=True)
+            number = f"-{len(self._open)}" if self._partitions.partitioned else ""
+            name = f"{self._epoch}-{self._context.subtask}-{quote(self._attempt, safe='')}{number}"
+            path = os.path.join(self._staging, f"{name}.{self._format.extension}")
+            self._open[folder] = _OpenFile(path, self._format)
+        return self._open[folder]
+
+    def _finished(self, folder: str, file: _OpenFile) -> StagedFile:
+        size = file.finish()
+        name = f"part-{self._epoch:08d}-{self._context.subtask:04d}.{self._format.extension}"
+        return StagedFile(
+            job_id=self._context.job_id,
+            epoch=self._epoch,
+            staged=os.path.relpath(file.path, self._base),
+            final=os.path.join(folder, name),
+            rows=file.rows,
+            size=size,
+        )
+
+    def _drop_unfinished(self) -> None:
+        unfinished: Sequence[_OpenFile] = list(self._open.values())
+        self._open = {}
+        for file in unfinished:
+            file.drop()
+
+
+def _local(path: Path) -> str:
+    text = os.fspath(path)
+    if "://" in text:
+        url = urlsplit(text)
+        if url.scheme != "file" or url.netloc not in ("", "localhost"):
+            raise ConfigurationError(
+                f"FileSink: {text!r} is not on a filesystem with atomic renames. Use a local or mounted folder that "
+                "the driver and all slots share."
+            )
+        text = unquote(url.path)
+    return os.path.abspath(text)

@@ -1,0 +1,121 @@
+"""Lines of a byte range. A line belongs to the range that holds its first byte, so ranges cut anywhere, even inside a
+line or a character, share the lines out without loss or repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from penstock.connectors.base import SplitRange
+from penstock.connectors.files.formats import decompressed, is_compressed
+from penstock.connectors.files.locations import Locations
+from penstock.errors import StorageError
+
+_CHUNK = 1 << 20
+_ALIGN_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """Consecutive lines, without their newlines; `offset` is the first one's position (in a compressed file: in the
+    uncompressed bytes)."""
+
+    offset: int
+    lines: list[bytes]
+
+    def located(self) -> Iterator[tuple[int, bytes]]:
+        offset = self.offset
+        for line in self.lines:
+            yield offset, line
+            offset += len(line) + 1
+
+
+LineBlocks: TypeAlias = Iterator[Lines]
+
+
+def read_lines(locations: Locations, split: SplitRange, block_size: int, *, skip_lines: int = 0) -> LineBlocks:
+    """The lines of a range in blocks of at most `block_size`. `skip_lines` drops lines (a header) from the start of
+    the file, wherever the range begins."""
+    with locations.open(split.split) as file:
+        check_size(file, split)
+        if split.start >= split.end:
+            return
+        if is_compressed(split.split):
+            with decompressed(file, split.split) as stream:
+                yield from _dropping(_blocks(stream.read, 0, None, block_size), skip_lines)
+            return
+        head = 0
+        for _ in range(skip_lines):
+            head = line_start(file, head + 1)
+        start = max(head, line_start(file, split.start))
+        end = split.end if split.last else line_start(file, split.end)
+        if start < end:
+            file.seek(start)
+            yield from _blocks(file.read, start, end - start, block_size)
+
+
+def check_size(file: pa.NativeFile, split: SplitRange) -> None:
+    """A file must be whole when it appears and must not change: otherwise a replay would read other records."""
+    size = file.size()
+    if size < split.end:
+        raise StorageError(
+            f"FileSource: {split.split} has shrunk to {size} bytes, but bytes {split.start} to {split.end} are to be "
+            "read. Files must not change once they are in place: write new data to a new file."
+        )
+    if split.last and size > split.end:
+        raise StorageError(
+            f"FileSource: {split.split} has grown from {split.end} to {size} bytes since it was found, and what was "
+            "added would be lost. Write files elsewhere and rename them into place when they are complete."
+        )
+
+
+def line_start(file: pa.NativeFile, position: int) -> int:
+    """The first position at or after `position` where a line starts, or the end of the file."""
+    if position == 0:
+        return 0
+    size = int(file.size())
+    at = position - 1
+    while at < size:
+        chunk = file.read_at(min(_ALIGN_CHUNK, size - at), at)
+        newline = chunk.find(b"\n")
+        if newline >= 0:
+            return int(at + newline + 1)
+        at += len(chunk)
+    return size
+
+
+def _blocks(read: Callable[[int], bytes], offset: int, limit: int | None, block_size: int) -> LineBlocks:
+    """Cut a stream into lines; the last one need not end with a newline."""
+    rest = b""
+    pending: list[bytes] = []
+    while True:
+        chunk = read(_CHUNK if limit is None else min(_CHUNK, limit))
+        if limit is not None:
+            limit -= len(chunk)
+        if chunk:
+            *whole, rest = (rest + chunk).split(b"\n")
+            pending += whole
+        elif rest:
+            pending.append(rest)
+            rest = b""
+        used = 0
+        while len(pending) - used >= block_size or (not chunk and used < len(pending)):
+            block = pending[used : used + block_size]
+            yield Lines(offset=offset, lines=block)
+            offset += sum(map(len, block)) + len(block)
+            used += len(block)
+        del pending[:used]
+        if not chunk:
+            return
+
+
+def _dropping(blocks: LineBlocks, count: int) -> LineBlocks:
+    for block in blocks:
+        dropped = min(count, len(block.lines))
+        count -= dropped
+        if dropped < len(block.lines):
+            skipped = sum(len(line) + 1 for line in block.lines[:dropped])
+            yield Lines(offset=block.offset + skipped, lines=block.lines[dropped:])

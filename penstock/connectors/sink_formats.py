@@ -1,0 +1,225 @@
+"""How `FileSink` writes a file. The bytes depend on the records only, never on how they were cut into blocks."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from abc import ABC, abstractmethod
+from decimal import Decimal
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from penstock.connectors.errors import BadRecordError
+from penstock.connectors.sink_values import as_mapping, field_names, plain_schema, to_batch
+from penstock.records import Block, Columns
+
+ROW_GROUP_ROWS = 65_536
+
+
+class FileEncoder(ABC):
+    """Writes one file. `finish` writes what is buffered and the footer, but leaves the file open for fsync."""
+
+    @abstractmethod
+    def write(self, block: Block) -> None: ...
+
+    @abstractmethod
+    def finish(self) -> None: ...
+
+    def abandon(self) -> None:  # noqa: B027 - optional hook
+        """Called instead of `finish` when the file is to be deleted."""
+
+
+class WriteFormat(ABC):
+    """Immutable and picklable."""
+
+    extension: str
+
+    @abstractmethod
+    def encoder(self, file: IO[bytes]) -> FileEncoder: ...
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns of the values the sink takes, where they are known before the first one."""
+        return None
+
+    def without(self, columns: list[str]) -> WriteFormat:
+        """The format of files that lack `columns`, whose values are in the folder's name."""
+        return self
+
+
+class ParquetWriteFormat(WriteFormat):
+    """Row groups of exactly 65,536 rows (the last may be smaller), plain encoding, zstd."""
+
+    extension = "parquet"
+
+    def __init__(self, schema: pa.Schema | None = None, *, compression: str = "zstd") -> None:
+        self._schema = None if schema is None else plain_schema(schema)
+        self._compression = compression
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        return self._schema
+
+    def without(self, columns: list[str]) -> WriteFormat:
+        return ParquetWriteFormat(_without(self._schema, columns), compression=self._compression)
+
+    def encoder(self, file: IO[bytes]) -> FileEncoder:
+        return _ParquetEncoder(file, self._schema, self._compression)
+
+
+class _ParquetEncoder(FileEncoder):
+    def __init__(self, file: IO[bytes], schema: pa.Schema | None, compression: str) -> None:
+        self._file = file
+        self._schema = schema
+        self._compression = compression
+        self._writer: Any = None
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+
+    def write(self, block: Block) -> None:
+        batch = to_batch(block, self._schema, "FileSink (Parquet)")
+        self._schema = batch.schema
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        while self._pending_rows >= ROW_GROUP_ROWS:
+            self._flush(ROW_GROUP_ROWS)
+
+    def finish(self) -> None:
+        if self._pending_rows:
+            self._flush(self._pending_rows)
+        if self._writer is not None:
+            self._writer.close()
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.close()  # else it would write its footer when collected, into a file that is closed by then
+
+    def _flush(self, rows: int) -> None:
+        table = pa.Table.from_batches(self._pending, self._schema)
+        rest = table.slice(rows)
+        self._pending, self._pending_rows = rest.to_batches(), rest.num_rows
+        if self._writer is None:
+            # Dictionary pages would be fed chunk by chunk; without them, and with one chunk a row group, the pages
+            # depend on the values alone.
+            self._writer = pq.ParquetWriter(
+                self._file, self._schema, compression=self._compression, use_dictionary=False
+            )
+        self._writer.write_table(table.slice(0, rows).combine_chunks(), row_group_size=rows)
+
+
+class CsvWriteFormat(WriteFormat):
+    """A header, then a line a record; strings are quoted, null is an empty field."""
+
+    extension = "csv"
+
+    def __init__(self, schema: pa.Schema | None = None, *, header: bool = True, delimiter: str = ",") -> None:
+        self._schema = None if schema is None else plain_schema(schema)
+        self._header = header
+        self._delimiter = delimiter
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        return self._schema
+
+    def without(self, columns: list[str]) -> WriteFormat:
+        return CsvWriteFormat(_without(self._schema, columns), header=self._header, delimiter=self._delimiter)
+
+    def encoder(self, file: IO[bytes]) -> FileEncoder:
+        return _CsvEncoder(file, self._schema, self._header, self._delimiter)
+
+
+class _CsvEncoder(FileEncoder):
+    def __init__(self, file: IO[bytes], schema: pa.Schema | None, header: bool, delimiter: str) -> None:
+        self._file = file
+        self._schema = schema
+        self._options = pa_csv.WriteOptions(include_header=header, delimiter=delimiter)
+        self._writer: Any = None
+
+    def write(self, block: Block) -> None:
+        batch = to_batch(block, self._schema, "FileSink (CSV)")
+        if self._writer is None:
+            self._schema = batch.schema
+            self._writer = pa_csv.CSVWriter(self._file, self._schema, write_options=self._options)
+        self._writer.write_batch(batch)
+
+    def finish(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class RowEncoder(Protocol):
+    """What `for_row_format` takes: `penstock.common.Encoder`, or anything with its method."""
+
+    def encode(self, element: Any) -> bytes: ...
+
+
+class _ValueEncoder(FileEncoder):
+    """Formats that write value after value: their bytes cannot depend on blocks."""
+
+    def __init__(self, file: IO[bytes], encoder: RowEncoder) -> None:
+        self._file = file
+        self._encoder = encoder
+
+    def write(self, block: Block) -> None:
+        values = block.batch.to_pylist() if isinstance(block, Columns) else block.values
+        self._file.write(b"".join(map(self._encoder.encode, values)))
+
+    def finish(self) -> None:
+        pass
+
+
+class RowWriteFormat(WriteFormat):
+    """Any encoder of single records."""
+
+    def __init__(self, encoder: RowEncoder, extension: str = "txt") -> None:
+        self._encoder = encoder
+        self.extension = extension
+
+    def encoder(self, file: IO[bytes]) -> FileEncoder:
+        return _ValueEncoder(file, self._encoder)
+
+
+class TextEncoder:
+    """`str(value)` and a line feed; a row of a columnar stream is a dict."""
+
+    def __init__(self, charset: str = "UTF-8") -> None:
+        self._charset = charset
+
+    def encode(self, element: Any) -> bytes:
+        return f"{element}\n".encode(self._charset)
+
+
+class NdjsonEncoder:
+    """One JSON text a line. Values with field names become objects; dates and times ISO 8601 strings, decimals
+    strings."""
+
+    def encode(self, element: Any) -> bytes:
+        try:
+            value = as_mapping(element, None) if field_names(element) is not None else element
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_json_default)
+        except (TypeError, ValueError) as error:
+            raise BadRecordError(
+                f"FileSink (NDJSON): the {type(element).__name__} {element!r:.200} cannot be written as JSON: {error}"
+            ) from error
+        return text.encode() + b"\n"
+
+
+def _json_default(value: Any) -> Any:
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if field_names(value) is not None:
+        return as_mapping(value, None)
+    if hasattr(value, "as_dict"):  # a Row without names
+        return list(value)
+    if hasattr(value, "item"):  # a NumPy scalar
+        return value.item()
+    raise TypeError(f"{type(value).__name__} has no JSON form; map it to one before the sink")
+
+
+def _without(schema: pa.Schema | None, columns: list[str]) -> pa.Schema | None:
+    return None if schema is None else pa.schema([field for field in schema if field.name not in columns])

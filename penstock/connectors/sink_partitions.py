@@ -1,0 +1,110 @@
+"""Partitioned output: which folder a value's file is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from penstock.connectors.errors import BadRecordError
+from penstock.connectors.sink_values import as_mapping, to_batch
+from penstock.errors import ConfigurationError
+from penstock.records import Block, Columns, Rows
+
+Partitioning: TypeAlias = Sequence[str] | Callable[[Any], str]
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class Partitions:
+    """Splits blocks by folder, keeping the order of the values inside each. `schema` is the sink's, if it has one."""
+
+    def __init__(self, partition_by: Partitioning | None, schema: pa.Schema | None) -> None:
+        if isinstance(partition_by, str):
+            raise ConfigurationError(f"FileSink: partition_by={partition_by!r} must be a list of column names")
+        self._function = partition_by if callable(partition_by) else None
+        self.columns: list[str] = [] if partition_by is None or callable(partition_by) else list(partition_by)
+        self._schema = schema
+        if schema is not None:
+            missing = [column for column in self.columns if column not in schema.names]
+            if missing or (self.columns and len(self.columns) == len(schema)):
+                raise ConfigurationError(
+                    f"FileSink: partition_by={self.columns} must be some, not all, of the columns {schema.names}"
+                )
+
+    @property
+    def partitioned(self) -> bool:
+        return self._function is not None or bool(self.columns)
+
+    def split(self, block: Block) -> Iterator[tuple[str, Block]]:
+        if not self.partitioned:
+            yield "", block
+        elif self._function is not None:
+            yield from self._by_function(block, self._function)
+        elif isinstance(block, Columns):
+            yield from self._by_columns(block.batch)
+        elif self._schema is not None:
+            yield from self._by_columns(to_batch(block, self._schema, "FileSink"))
+        else:
+            yield from self._by_fields(block)
+
+    def _by_function(self, block: Block, function: Callable[[Any], str]) -> Iterator[tuple[str, Block]]:
+        values = block.batch.to_pylist() if isinstance(block, Columns) else block.values
+        for folder, rows in _grouped([_checked(function(value), value) for value in values]).items():
+            if isinstance(block, Columns):
+                yield folder, Columns(block.batch.take(pa.array(rows)))
+            else:
+                yield folder, Rows([values[row] for row in rows])
+
+    def _by_columns(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Block]]:
+        missing = [column for column in self.columns if column not in batch.schema.names]
+        if missing:
+            raise BadRecordError(
+                f"FileSink: cannot partition by {missing}: a batch with the columns {batch.schema.names} came"
+            )
+        keys = zip(*(batch.column(column).to_pylist() for column in self.columns), strict=True)
+        rest = batch.drop_columns(self.columns)
+        for folder, rows in _grouped([self._folder(key) for key in keys]).items():
+            yield folder, Columns(rest.take(pa.array(rows)))
+
+    def _by_fields(self, block: Rows) -> Iterator[tuple[str, Block]]:
+        parts: dict[str, list[Any]] = {}
+        for value in block.values:
+            try:
+                fields = as_mapping(value, None)
+                key = tuple(fields.pop(column) for column in self.columns)
+            except (ValueError, KeyError) as error:
+                raise BadRecordError(
+                    f"FileSink: cannot partition the {type(value).__name__} {value!r:.200} by {self.columns}: {error}"
+                ) from error
+            parts.setdefault(self._folder(key), []).append(fields)
+        for folder, values in parts.items():
+            yield folder, Rows(values)
+
+    def _folder(self, key: tuple[Any, ...]) -> str:
+        return "/".join(
+            f"{quote(name, safe='')}={_quoted(value)}" for name, value in zip(self.columns, key, strict=True)
+        )
+
+
+def _quoted(value: Any) -> str:
+    return _NULL if value is None or value == "" else quote(str(value), safe="")
+
+
+def _grouped(folders: list[str]) -> dict[str, list[int]]:
+    groups: dict[str, list[int]] = {}
+    for row, folder in enumerate(folders):
+        groups.setdefault(folder, []).append(row)
+    return groups
+
+
+def _checked(folder: object, value: Any) -> str:
+    """A folder below the base, and not one that readers skip."""
+    if not isinstance(folder, str) or any(not part or part[0] in "._" for part in folder.split("/")):
+        raise BadRecordError(
+            f"FileSink: the partition function gave {folder!r} for {value!r:.200}; it must give a relative folder "
+            "whose names do not start with '.' or '_'"
+        )
+    return folder
