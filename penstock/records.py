@@ -24,6 +24,13 @@ class Rows:
 
 
 @dataclass(slots=True)
+class PunctuatedRows(Rows):
+    """Rows of a source that knows its own watermark: it comes right behind them. Only readers make these."""
+
+    watermark: int = -(2**63)
+
+
+@dataclass(slots=True)
 class Columns:
     """An Arrow record batch with optional event timestamps (milliseconds, one per row)."""
 

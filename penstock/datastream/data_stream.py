@@ -1,0 +1,374 @@
+"""DataStream, KeyedStream and WindowedStream: the verbs of a program. Each adds a node and edges to the environment."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.base import Sink
+from penstock.connectors.collect_sink import CollectSink
+from penstock.connectors.print_sink import PrintSink
+from penstock.datastream.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+)
+from penstock.datastream.output_tag import OutputTag
+from penstock.errors import JobDefinitionError
+from penstock.graph import partitioner as p
+from penstock.graph.stream_graph import StreamNode
+from penstock.operators.base import Operator
+from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
+from penstock.operators.selectors import as_selector
+from penstock.operators.simple import FilterOperator, FlatMapOperator, MapOperator
+from penstock.operators.sink import SinkOperator
+from penstock.operators.watermarks import WatermarkOperator
+from penstock.protocol.ids import NodeId
+
+if TYPE_CHECKING:
+    from penstock.datastream.collector import CloseableIterator
+    from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from penstock.datastream.windowed_stream import AllWindowedStream, WindowedStream
+    from penstock.datastream.window import WindowAssigner
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a stream comes from: a node and one of its outputs."""
+
+    node: StreamNode
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """An edge as built; without a partitioner it becomes forward or rebalance once parallelisms are final."""
+
+    source: NodeId
+    target: NodeId
+    partitioner: p.Partitioner | None = None
+    input: int = 0
+    tag: str | None = None
+
+
+class DataStream:
+    def __init__(
+        self,
+        env: StreamExecutionEnvironment,
+        origins: list[Origin],
+        type_info: TypeInformation | None = None,
+        partitioner: p.Partitioner | None = None,
+    ) -> None:
+        self._env = env
+        self._origins = origins
+        self._type = type_info
+        self._partitioner = partitioner
+
+    # ---------------------------------------------------------------- properties of the last operator
+
+    @property
+    def _node(self) -> StreamNode:
+        if len(self._origins) != 1:
+            raise JobDefinitionError(
+                "a union has no operator of its own: set name, uid and parallelism on the operators before or after it"
+            )
+        return self._origins[0].node
+
+    def get_name(self) -> str:
+        return self._node.name
+
+    def name(self, name: str) -> DataStream:
+        self._node.name = name
+        return self
+
+    def uid(self, uid: str) -> DataStream:
+        self._node.uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStream:
+        if parallelism < 1:
+            raise JobDefinitionError(f"{self._node.name!r}: the parallelism must be at least 1, not {parallelism}")
+        self._node.parallelism = parallelism
+        return self
+
+    def set_description(self, description: str) -> DataStream:
+        self._node.description = description
+        return self
+
+    def start_new_chain(self) -> DataStream:
+        self._node.head = True
+        return self
+
+    def disable_chaining(self) -> DataStream:
+        self._node.chainable = False
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str) -> DataStream:
+        self._node.slot_sharing_group = slot_sharing_group
+        return self
+
+    def get_type(self) -> TypeInformation | None:
+        return self._type
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        return self._env
+
+    # ---------------------------------------------------------------- operators
+
+    def _apply(
+        self,
+        name: str,
+        operator: Operator,
+        output_type: TypeInformation | None = None,
+        *,
+        stateful: bool = False,
+        kind: str = "operator",
+        parallelism: int | None = None,
+    ) -> DataStream:
+        node = self._env._add_node(
+            name, kind, operator, output_type=output_type, stateful=stateful, parallelism=parallelism
+        )
+        self._connect(node)
+        return DataStream(self._env, [Origin(node)], output_type)
+
+    def _connect(self, node: StreamNode, input: int = 0) -> None:
+        for origin in self._origins:
+            self._env._edges.append(
+                Edge(
+                    source=origin.node.id,
+                    target=node.id,
+                    partitioner=self._partitioner,
+                    input=input,
+                    tag=origin.tag,
+                )
+            )
+
+    def map(self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        _check_function(func, MapFunction, "map")
+        return self._apply("Map", MapOperator(func, self._type), output_type)
+
+    def flat_map(
+        self, func: Callable[[Any], Any] | FlatMapFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        _check_function(func, FlatMapFunction, "flat_map")
+        return self._apply("FlatMap", FlatMapOperator(func, self._type), output_type)
+
+    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        _check_function(func, FilterFunction, "filter")
+        return self._apply("Filter", FilterOperator(func, self._type), self._type)
+
+    def process(
+        self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        if isinstance(func, KeyedProcessFunction):
+            raise JobDefinitionError("a KeyedProcessFunction needs keys: call key_by() before process()")
+        if not isinstance(func, ProcessFunction):
+            raise JobDefinitionError(f"process takes a ProcessFunction, not {_what(func)}")
+        return self._apply("Process", ProcessOperator(func, None, self._type), output_type)
+
+    def key_by(
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector | str | list[str],
+        key_type: TypeInformation | None = None,
+    ) -> KeyedStream:
+        """Keys by a function of the record or, on typed and columnar streams, by column name(s)."""
+        return KeyedStream(self._env, self._origins, self._type, as_selector(key_selector), key_type)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        origins = list(self._origins)
+        partitioners = {type(self._partitioner)} | {type(stream._partitioner) for stream in streams}
+        for stream in streams:
+            if stream._env is not self._env:
+                raise JobDefinitionError("union of streams of two environments: build both from the same one")
+            if self._type is not None and stream._type is not None and stream._type != self._type:
+                raise JobDefinitionError(
+                    f"union of streams with different types: {self._type} and {stream._type}; map one to the other's type"
+                )
+            origins += stream._origins
+        if len(partitioners) > 1:
+            raise JobDefinitionError("union of streams that are partitioned differently: union first, partition after")
+        types = {stream._type is None for stream in (self, *streams)}
+        return DataStream(self._env, origins, self._type if types == {False} else None, self._partitioner)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        if not isinstance(output_tag, OutputTag):
+            raise JobDefinitionError(f"get_side_output takes an OutputTag, not {_what(output_tag)}")
+        return DataStream(self._env, [Origin(self._node, output_tag.tag_id)], output_tag.type_info)
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise JobDefinitionError(
+                f"assign_timestamps_and_watermarks takes a WatermarkStrategy, not {_what(watermark_strategy)}"
+            )
+        return self._apply(
+            "Timestamps/Watermarks",
+            WatermarkOperator(watermark_strategy, self._type),
+            self._type,
+            stateful=True,
+        )
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        from penstock.datastream.windowed_stream import AllWindowedStream
+
+        return AllWindowedStream(self, window_assigner)
+
+    # ---------------------------------------------------------------- partitioning
+
+    def _partitioned(self, partitioner: p.Partitioner) -> DataStream:
+        return DataStream(self._env, self._origins, self._type, partitioner)
+
+    def rebalance(self) -> DataStream:
+        return self._partitioned(p.Rebalance())
+
+    def rescale(self) -> DataStream:
+        return self._partitioned(p.Rescale())
+
+    def shuffle(self) -> DataStream:
+        return self._partitioned(p.Shuffle())
+
+    def forward(self) -> DataStream:
+        return self._partitioned(p.Forward())
+
+    def broadcast(self) -> DataStream:
+        return self._partitioned(p.Broadcast())
+
+    def global_(self) -> DataStream:
+        return self._partitioned(p.Global())
+
+    def partition_custom(
+        self,
+        partitioner: Callable[[Any, int], int] | Partitioner,
+        key_selector: Callable[[Any], Any] | KeySelector,
+    ) -> DataStream:
+        function = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
+        return self._partitioned(p.Custom(function, as_selector(key_selector)))
+
+    # ---------------------------------------------------------------- ends
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        if not isinstance(sink, Sink):
+            raise JobDefinitionError(f"sink_to takes a Penstock sink, not {_what(sink)}")
+        return self._sink(sink, "Sink: " + type(sink).__name__)
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Prints every record once it is committed, on the driver."""
+        return self._sink(PrintSink(sink_identifier), "Sink: Print to Std. Out")
+
+    def _sink(self, sink: Sink, name: str, parallelism: int | None = None) -> DataStreamSink:
+        if parallelism is None and len(self._origins) == 1:
+            parallelism = self._node.parallelism
+        stream = self._apply(name, SinkOperator(sink, self._type), None, kind="sink", parallelism=parallelism)
+        return DataStreamSink(stream._node)
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator | list[Any]:
+        """Run the job and iterate over this stream's records as they are committed; with a limit, a list of that many."""
+        from penstock.datastream.collector import collect
+
+        sink = CollectSink()
+        node = self._sink(sink, "Sink: Collect")._node
+        iterator = collect(self._env, node.operator_id, job_execution_name)
+        if limit is None:
+            return iterator
+        with iterator:
+            return [value for value, _ in zip(iterator, range(limit), strict=False)]
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            "a DataStream is not a collection: use execute_and_collect() to run the job and read its records"
+        )
+
+
+class KeyedStream(DataStream):
+    def __init__(
+        self,
+        env: StreamExecutionEnvironment,
+        origins: list[Origin],
+        type_info: TypeInformation | None,
+        selector: Callable[[Any], Any],
+        key_type: TypeInformation | None,
+    ) -> None:
+        super().__init__(env, origins, type_info, p.Hash(selector))
+        self._selector = selector
+        self._key_type = key_type
+
+    def process(
+        self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        if not isinstance(func, (KeyedProcessFunction, ProcessFunction)):
+            raise JobDefinitionError(f"process on a keyed stream takes a KeyedProcessFunction, not {_what(func)}")
+        return self._apply(
+            "KeyedProcess", ProcessOperator(func, self._selector, self._type), output_type, stateful=True
+        )
+
+    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+        _check_function(func, ReduceFunction, "reduce")
+        return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        from penstock.datastream.windowed_stream import WindowedStream
+
+        return WindowedStream(self, window_assigner)
+
+    def key_by(
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector | str | list[str],
+        key_type: TypeInformation | None = None,
+    ) -> KeyedStream:
+        return KeyedStream(self._env, self._origins, self._type, as_selector(key_selector), key_type)
+
+    def _partitioned(self, partitioner: p.Partitioner) -> DataStream:
+        raise JobDefinitionError(
+            f"{partitioner.name.lower()}() on a keyed stream would tear its keys apart: partition before key_by(), or after the "
+            "operator that uses the keys"
+        )
+
+
+class DataStreamSink:
+    """The end of a stream."""
+
+    def __init__(self, node: StreamNode) -> None:
+        self._node = node
+
+    def name(self, name: str) -> DataStreamSink:
+        self._node.name = name
+        return self
+
+    def uid(self, uid: str) -> DataStreamSink:
+        self._node.uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        self._node.parallelism = parallelism
+        return self
+
+    def set_description(self, description: str) -> DataStreamSink:
+        self._node.description = description
+        return self
+
+    def disable_chaining(self) -> DataStreamSink:
+        self._node.chainable = False
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
+        self._node.slot_sharing_group = slot_sharing_group
+        return self
+
+
+def _what(value: Any) -> str:
+    return f"the class {value.__name__} (pass an instance)" if inspect.isclass(value) else f"a {type(value).__name__}"
+
+
+def _check_function(function: Any, kind: type, verb: str) -> None:
+    if inspect.isclass(function) or not (callable(function) or isinstance(function, kind)):
+        raise JobDefinitionError(f"{verb} takes a function or a {kind.__name__}, not {_what(function)}")

@@ -1,0 +1,84 @@
+"""The handle of a submitted job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol
+
+from penstock.common.completable_future import CompletableFuture
+from penstock.common.job_execution_result import JobExecutionResult
+from penstock.common.job_id import JobID
+from penstock.common.job_status import JobStatus
+from penstock.jobmanager.epoch import EpochReport
+
+
+class RunningJob(Protocol):
+    """What both runtimes offer."""
+
+    on_state: Callable[[str], None]
+
+    def run(self) -> None: ...
+    def cancel(self) -> None: ...
+
+
+class JobClient:
+    """Watch and steer a job from the process that started it. All methods may be called from any thread."""
+
+    def __init__(self, job_id: str, job: RunningJob, reports: list[EpochReport]) -> None:
+        self._job_id = JobID(job_id)
+        self._job = job
+        self._reports = reports
+        self._status = JobStatus.CREATED
+        self._cancelled = False
+        self._result: Future[JobExecutionResult] = Future()
+        job.on_state = self._on_state
+        # Not a daemon: an interpreter that ends waits for the job, and Spark is shut down after it.
+        self._thread = threading.Thread(target=self._run, name=f"penstock-{job_id[:8]}", daemon=True)
+
+    def _start(self) -> JobClient:
+        self._thread.start()
+        return self
+
+    def _on_state(self, state: str) -> None:
+        self._status = JobStatus[state]
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        self._status = JobStatus.RUNNING
+        try:
+            self._job.run()
+        except BaseException as error:
+            self._status = JobStatus.FAILED
+            self._result.set_exception(error)
+            return
+        self._status = JobStatus.CANCELED if self._cancelled else JobStatus.FINISHED
+        self._result.set_result(JobExecutionResult(self._job_id, int((time.monotonic() - started) * 1000)))
+
+    def get_job_id(self) -> JobID:
+        return self._job_id
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        future: Future[JobStatus] = Future()
+        future.set_result(self._status)
+        return CompletableFuture(future)
+
+    def cancel(self) -> CompletableFuture[None]:
+        """Stop after the epoch that is running. The future is done when the job has ended."""
+        self._cancelled = True
+        self._job.cancel()
+        ended: Future[None] = Future()
+        self._result.add_done_callback(lambda _: ended.set_result(None))
+        return CompletableFuture(ended)
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        return CompletableFuture(self._result)
+
+    def epoch_reports(self) -> list[EpochReport]:
+        """The latest epochs, oldest first: rates, watermarks, checkpoint sizes, busy times."""
+        return list(self._reports)
+
+    def __repr__(self) -> str:
+        return f"<JobClient {self._job_id} {self._status.name}>"

@@ -1,0 +1,301 @@
+"""The entry point of a program: settings, sources, and running the job."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from penstock.common.configuration import Configuration
+from penstock.common.execution_config import ExecutionConfig
+from penstock.common.job_execution_result import JobExecutionResult
+from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.base import Sink, Source
+from penstock.connectors.collection import CollectionSource
+from penstock.datastream.checkpoint_config import CheckpointConfig
+from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.datastream.data_stream import DataStream, Edge, Origin
+from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.job_client import JobClient
+from penstock.datastream.state_backend import HashMapStateBackend, StateBackend
+from penstock.errors import JobDefinitionError
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.explain import explain, plan_json
+from penstock.graph.job_graph import build_job_graph
+from penstock.graph.partitioner import Forward, Rebalance
+from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
+from penstock.jobmanager.job_master import JobDescription
+from penstock.jobmanager.launch import launch
+from penstock.jobmanager.settings import JobSettings
+from penstock.operators.base import Operator
+from penstock.operators.sink import SinkOperator
+from penstock.operators.source import SourceOperator
+from penstock.protocol.ids import NodeId
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class StreamExecutionEnvironment:
+    """A program under construction. `execute` runs what was built since the last one and starts afresh."""
+
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        self._configuration = configuration if configuration is not None else Configuration()
+        self._config = ExecutionConfig()
+        self._checkpoint_config = CheckpointConfig()
+        self._state_backend: StateBackend = HashMapStateBackend()
+        self._restart: RestartStrategyConfiguration | None = None
+        self._runtime_mode = RuntimeExecutionMode.STREAMING
+        self._default_parallelism = int(self._configuration.get_string("parallelism.default", "1"))
+        self._reset()
+
+    def _reset(self) -> None:
+        self._nodes: dict[NodeId, StreamNode] = {}
+        self._edges: list[Edge] = []
+        self._spark_frames: dict[NodeId, Any] = {}
+
+    @staticmethod
+    def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
+        return StreamExecutionEnvironment(configuration)
+
+    # ---------------------------------------------------------------- settings
+
+    def get_config(self) -> ExecutionConfig:
+        return self._config
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        return self._checkpoint_config
+
+    def configure(self, configuration: Configuration) -> None:
+        self._configuration.add_all(configuration)
+        if configuration.contains_key("parallelism.default"):
+            self._default_parallelism = int(configuration.get_string("parallelism.default", "1"))
+
+    def get_parallelism(self) -> int:
+        return self._default_parallelism
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        if parallelism < 1:
+            raise JobDefinitionError(f"the parallelism must be at least 1, not {parallelism}")
+        self._default_parallelism = parallelism
+        return self
+
+    def get_max_parallelism(self) -> int:
+        return self._config.get_max_parallelism()
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        self._config.set_max_parallelism(max_parallelism)
+        return self
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        self._runtime_mode = execution_mode
+        return self
+
+    def enable_checkpointing(
+        self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
+    ) -> StreamExecutionEnvironment:
+        """A checkpoint at the end of the first epoch that ends `interval` milliseconds after the last one."""
+        self._checkpoint_config.set_checkpoint_interval(interval)
+        self._checkpoint_config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        return self._checkpoint_config.get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        return self._checkpoint_config.get_checkpointing_mode()
+
+    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        self._state_backend = state_backend
+        return self
+
+    def get_state_backend(self) -> StateBackend:
+        return self._state_backend
+
+    def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> StreamExecutionEnvironment:
+        self._restart = restart_strategy
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        return self._restart if self._restart is not None else RestartStrategies.fall_back_restart()
+
+    # ---------------------------------------------------------------- sources
+
+    def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None = None) -> DataStream:
+        """A bounded stream of the given values; not parallel, as in Flink."""
+        source = CollectionSource(list(collection), type_info)
+        return self._source(
+            SourceOperator(source, WatermarkStrategy.no_watermarks()), "Collection Source", 1, type_info
+        )
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """Watermarks are made per split, and the stream's is the minimum over the splits that are not idle."""
+        if not isinstance(source, Source):
+            raise JobDefinitionError(
+                f"from_source takes a Penstock source (a penstock.connectors.base.Source), not {type(source).__name__}; "
+                "a streaming DataFrame of Spark's goes to from_spark"
+            )
+        produced = type_info if type_info is not None else source.produced_type
+        return self._source(
+            SourceOperator(source, watermark_strategy), source_name, self._default_parallelism, produced
+        )
+
+    def from_spark(
+        self,
+        streaming_df: DataFrame,
+        *,
+        split: str | None = None,
+        timestamp: str | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
+        bounded: bool = False,
+        source_name: str = "Spark Source",
+    ) -> DataStream:
+        """Anything Spark can read as a stream, as a columnar stream.
+
+        `split` names a column whose values (a Kafka partition, a file name) have watermarks of their own; `timestamp` the
+        column with event time (a timestamp, or milliseconds). With `bounded` the source ends at the first
+        trigger that finds nothing new.
+        """
+        from penstock.spark.source import spark_source
+
+        strategy = watermark_strategy or WatermarkStrategy.no_watermarks()
+        frame, strategy, type_info = spark_source(streaming_df, split, timestamp, strategy, bounded)
+        stream = self._source(SourceOperator(None, strategy), source_name, self._default_parallelism, type_info)
+        self._spark_frames[stream._origins[0].node.id] = frame
+        return stream
+
+    def _source(
+        self, operator: SourceOperator, name: str, parallelism: int, type_info: TypeInformation | None
+    ) -> DataStream:
+        node = self._add_node(name, "source", operator, parallelism=parallelism, output_type=type_info, stateful=True)
+        return DataStream(self, [Origin(node)], type_info)
+
+    # ---------------------------------------------------------------- building
+
+    def _add_node(
+        self,
+        name: str,
+        kind: str,
+        operator: Operator,
+        *,
+        parallelism: int | None = None,
+        output_type: TypeInformation | None = None,
+        stateful: bool = False,
+    ) -> StreamNode:
+        node = StreamNode(
+            id=NodeId(len(self._nodes) + 1),
+            name=name,
+            kind=kind,
+            operator=operator,
+            parallelism=parallelism or self._default_parallelism,
+            output_type=output_type,
+            stateful=stateful,
+        )
+        self._nodes[node.id] = node
+        return node
+
+    def _stream_graph(self, job_name: str | None, *, pickled: bool) -> StreamGraph:
+        max_parallelism = self._config.get_max_parallelism()
+        if max_parallelism < 1:
+            widest = max((node.parallelism for node in self._nodes.values()), default=1)
+            max_parallelism = max(128, 1 << (widest - 1).bit_length())
+        graph = StreamGraph(job_name or "penstock job", max_parallelism)
+        for node in self._nodes.values():
+            graph.add_node(_with_pickled_operator(node) if pickled else node)
+        for edge in self._edges:
+            up, down = self._nodes[edge.source], self._nodes[edge.target]
+            same = up.parallelism == down.parallelism
+            graph.add_edge(
+                StreamEdge(
+                    source=edge.source,
+                    target=edge.target,
+                    partitioner=edge.partitioner or (Forward() if same else Rebalance()),
+                    input=edge.input,
+                    tag=edge.tag,
+                )
+            )
+        return graph
+
+    def get_execution_plan(self) -> str:
+        """The plan as JSON, in the shape of Flink's."""
+        graph = self._stream_graph(None, pickled=False)
+        graph.validate()
+        return plan_json(graph)
+
+    def explain(self) -> str:
+        """The plan for people: levels, chains, exchanges."""
+        return explain(build_job_graph(self._stream_graph(None, pickled=False)))
+
+    # ---------------------------------------------------------------- running
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run the job and wait for its end. Raises what made it fail."""
+        return self.execute_async(job_name or "penstock job").get_job_execution_result().result()
+
+    def execute_async(self, job_name: str = "penstock job") -> JobClient:
+        """Start the job in the background."""
+        job = self._describe(job_name)
+        frames = {self._nodes[node].operator_id: frame for node, frame in self._spark_frames.items()}
+        configuration = self._effective_configuration()
+        self._reset()
+        return launch(job, configuration, frames)
+
+    def _effective_configuration(self) -> dict[str, str]:
+        """What was set in code goes over what was configured; PENSTOCK_RUNTIME goes over both."""
+        settings = self._configuration.to_dict()
+        if self._checkpoint_config.is_checkpointing_enabled():
+            settings["execution.checkpointing.interval"] = f"{self._checkpoint_config.get_checkpoint_interval()} ms"
+        runtime = os.environ.get("PENSTOCK_RUNTIME")
+        if runtime:
+            settings["penstock.runtime"] = runtime
+        return settings
+
+    def _describe(self, job_name: str | None) -> JobDescription:
+        graph = ExecutionGraph(build_job_graph(self._stream_graph(job_name, pickled=True)))
+        settings = JobSettings.of(self._effective_configuration())
+        if self._restart is not None:
+            from dataclasses import replace
+
+            settings = replace(settings, restart=self._restart)
+        sources: dict[str, Source] = {}
+        sinks: dict[str, Sink] = {}
+        for node in self._nodes.values():
+            if isinstance(node.operator, SourceOperator) and node.operator.source is not None:
+                sources[node.operator_id] = node.operator.source
+            elif isinstance(node.operator, SinkOperator):
+                sinks[node.operator_id] = node.operator.sink
+        return JobDescription(
+            job_id=uuid.uuid4().hex, graph=graph, sources=sources, sinks=sinks, settings=settings,
+            job_parameters=_text(self._config.get_global_job_parameters()),
+        )  # fmt: skip
+
+
+def _text(parameters: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in parameters.items()}
+
+
+def _with_pickled_operator(node: StreamNode) -> StreamNode:
+    """Operators are pickled one by one, so that a function that cannot travel is named at submit time."""
+    from dataclasses import replace
+
+    try:
+        data = cloudpickle.dumps(node.operator)
+    except Exception as error:
+        functions = [type(f).__name__ for f in node.operator.user_functions()]
+        raise JobDefinitionError(
+            f"operator {node.name!r} (uid {node.operator_id!r}) cannot be sent to the cluster: {type(error).__name__}: {error}. "
+            f"Something its function ({', '.join(functions) or 'none'}) refers to cannot be pickled, such as a lock, a socket, "
+            "an open file or a SparkSession: create it in open() instead"
+        ) from error
+    return replace(node, operator=data)

@@ -1,0 +1,209 @@
+"""WindowedStream and AllWindowedStream: what can be done with the windows of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.data_stream import DataStream, KeyedStream
+from penstock.datastream.functions import (
+    AggregateFunction,
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.window import (
+    MergingWindowAssigner,
+    SlidingEventTimeWindows,
+    Trigger,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+from penstock.errors import JobDefinitionError
+from penstock.operators.selectors import ColumnKeySelector
+from penstock.operators.window import WindowOperator
+from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents, WindowContents
+
+if TYPE_CHECKING:
+    from penstock.datastream.aggregates import Aggregate
+
+
+class _Windowed:
+    """What keyed and all-windows share."""
+
+    _kind = "Window"
+
+    def __init__(self, stream: DataStream, assigner: WindowAssigner[Any, Any], selector: Any) -> None:
+        if not isinstance(assigner, WindowAssigner):
+            raise JobDefinitionError(f"window takes a WindowAssigner, not a {type(assigner).__name__}")
+        self._stream, self._assigner, self._selector = stream, assigner, selector
+        self._trigger: Trigger[Any, Any] | None = None
+        self._lateness = 0
+        self._late_tag: OutputTag | None = None
+
+    def _set_trigger(self, trigger: Trigger[Any, Any]) -> None:
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            raise JobDefinitionError(
+                f"{type(trigger).__name__} cannot be used with {type(self._assigner).__name__}: its windows merge and the trigger "
+                "does not say how its state does (can_merge and on_merge)"
+            )
+        self._trigger = trigger
+
+    def _set_lateness(self, time_ms: int) -> None:
+        if time_ms < 0:
+            raise JobDefinitionError(f"the allowed lateness cannot be negative, but is {time_ms} ms")
+        self._lateness = int(time_ms)
+
+    def _window(
+        self, function: Any, contents: WindowContents, output_type: TypeInformation | None
+    ) -> DataStream:
+        operator = WindowOperator(
+            assigner=self._assigner,
+            trigger=self._trigger if self._trigger is not None else self._assigner.get_default_trigger(None),
+            selector=self._selector,
+            contents=contents,
+            function=function,
+            allowed_lateness=self._lateness,
+            late_tag=None if self._late_tag is None else self._late_tag.tag_id,
+            input_type=self._stream._type,
+        )
+        parallelism = None if self._selector is not None else 1
+        return self._stream._apply(
+            f"{self._kind}({type(self._assigner).__name__})",
+            operator,
+            output_type,
+            stateful=True,
+            parallelism=parallelism,
+        )
+
+
+class WindowedStream(_Windowed):
+    def __init__(self, stream: KeyedStream, assigner: WindowAssigner[Any, Any]) -> None:
+        super().__init__(stream, assigner, stream._selector)
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
+        self._set_trigger(trigger)
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> WindowedStream:
+        """Keep a window this long after it fired; a late record within it fires the window again."""
+        self._set_lateness(time_ms)
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> WindowedStream:
+        self._late_tag = output_tag
+        return self
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        kept = self._stream._type if window_function is None and output_type is None else output_type
+        return self._window(window_function, ReduceContents(reduce_function), kept)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        return self._window(window_function, AggregateContents(aggregate_function), output_type)
+
+    def apply(
+        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
+    ) -> DataStream:
+        return self._window(window_function, ListContents(), output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        return self._window(process_window_function, ListContents(), output_type)
+
+    def agg(self, **aggregates: Aggregate) -> DataStream:
+        """Built-in aggregates over a columnar stream, without a Python object per record: `agg(n=count(),
+        total=sum_("amount"))`. Needs key_by on column names and a tumbling or sliding event-time window. The result has
+        the key columns, window_start, window_end and the aggregates."""
+        from penstock.operators.columnar_window import ColumnarWindowOperator
+
+        selector = self._selector
+        if not isinstance(selector, ColumnKeySelector):
+            raise JobDefinitionError(
+                "agg works on columns: key_by column names, as in key_by('user'), before the window"
+            )
+        if (
+            not isinstance(self._assigner, (TumblingEventTimeWindows, SlidingEventTimeWindows))
+            or self._trigger is not None
+        ):
+            raise JobDefinitionError("agg works on tumbling and sliding event-time windows with their default trigger")
+        if not aggregates:
+            raise JobDefinitionError("agg needs at least one aggregate, as in agg(n=count())")
+        operator = ColumnarWindowOperator(
+            keys=selector.names,
+            assigner=self._assigner,
+            aggregates=aggregates,
+            allowed_lateness=self._lateness,
+            late_tag=None if self._late_tag is None else self._late_tag.tag_id,
+            input_type=self._stream._type,
+        )
+        return self._stream._apply(f"Columnar Window({type(self._assigner).__name__})", operator, None, stateful=True)
+
+
+class AllWindowedStream(_Windowed):
+    _kind = "WindowAll"
+
+    def __init__(self, stream: DataStream, assigner: WindowAssigner[Any, Any]) -> None:
+        from penstock.graph.partitioner import Global
+
+        gathered = DataStream(stream._env, stream._origins, stream._type, Global())
+        super().__init__(gathered, assigner, None)
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> AllWindowedStream:
+        self._set_trigger(trigger)
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> AllWindowedStream:
+        self._set_lateness(time_ms)
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> AllWindowedStream:
+        self._late_tag = output_tag
+        return self
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        kept = self._stream._type if window_function is None and output_type is None else output_type
+        return self._window(window_function, ReduceContents(reduce_function), kept)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        return self._window(window_function, AggregateContents(aggregate_function), output_type)
+
+    def apply(
+        self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeInformation | None = None
+    ) -> DataStream:
+        return self._window(window_function, ListContents(), output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessAllWindowFunction[Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        return self._window(process_window_function, ListContents(), output_type)

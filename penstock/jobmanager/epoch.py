@@ -1,0 +1,87 @@
+"""What the JobMaster tells the tasks about an epoch, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.checkpoint.manifest import StateHandle
+from penstock.connectors.base import Json, SplitRange
+from penstock.protocol.ids import TaskId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRanges:
+    """One source's part of an epoch."""
+
+    ranges: tuple[SplitRange, ...]
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochPlan:
+    """Everything a task needs to run its part of an epoch; decided and logged by the driver before it runs.
+
+    `accepted` names, for each task, the version of its state the epoch starts from: the attempt whose
+    acknowledgement was taken last, or the checkpoint the job was restored from. A slot that holds another version
+    restores from `base_checkpoint` or, if that is older, gives up (the job then goes back to its last checkpoint).
+    """
+
+    epoch: int
+    checkpoint: bool
+    processing_time: int
+    sources: Mapping[str, SourceRanges]  # by operator id
+    accepted: Mapping[TaskId, str]
+    chain_lengths: Mapping[TaskId, int]  # handles in each task's newest checkpoint; 0 asks for a full snapshot
+    base_checkpoint: int | None
+    restorable: bool  # no epoch has run since `base_checkpoint`: a lost task can be restored from it
+    job_attempt: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return all(ranges.finished for ranges in self.sources.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAck:
+    """A task's acknowledgement of barrier n: sent only when its snapshot is durable."""
+
+    task: TaskId
+    epoch: int
+    attempt: str
+    handle: StateHandle | None = None  # None: not a checkpoint
+    full: bool = True
+    committables: Mapping[str, list[Any]] = field(default_factory=dict)
+    watermark: int = 0
+    next_processing_timer: int | None = None
+    metrics: Mapping[str, Json] = field(default_factory=dict)  # counters by operator id, see docs/metrics
+    busy_ms: float = 0.0
+    back_pressured_ms: float = 0.0
+    state_entries: int = 0
+    snapshot_bytes: int = 0
+    snapshot_ms: float = 0.0
+    recovered: str = "no"  # "restored" from a checkpoint, "replayed" after a rollback, or "no"
+    slot: str = ""  # which process did it: host:pid
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochReport:
+    """One line of the job's history: written to `epochs.jsonl`, read by the demo's view and by reports."""
+
+    epoch: int
+    wall_ms: int
+    checkpoint: bool
+    duration_ms: float
+    records_in: int
+    records_out: int
+    watermark: int | None
+    checkpoint_bytes: int = 0
+    manifest_ms: float = 0.0
+    commit_ms: float = 0.0
+    job_attempt: int = 0
+    generation: int = 0
+    restored_tasks: int = 0
+    replayed_tasks: int = 0
+    vertices: list[dict[str, Any]] = field(default_factory=list)
+    slots: list[str] = field(default_factory=list)

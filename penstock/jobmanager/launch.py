@@ -1,0 +1,81 @@
+"""From a described job to a running one: storage, JobMaster, runtime, client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint import layout
+from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.errors import ConfigurationError
+from penstock.jobmanager.epoch import EpochReport
+from penstock.jobmanager.job_master import JobDescription, JobMaster
+
+if TYPE_CHECKING:
+    from penstock.datastream.job_client import JobClient, RunningJob
+
+
+def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
+    from penstock.datastream.job_client import JobClient
+
+    storage = _storage(job)
+    if storage is not None:
+        job = replace(job, job_id=_job_id(storage, job.job_id))
+    master = JobMaster(job, storage)
+    if storage is not None and storage.url.startswith("file:"):
+        master.on_report = _Journal(Path(storage.url.removeprefix("file://")) / "epochs.jsonl")
+    running: RunningJob
+    if job.settings.runtime == "embedded":
+        if spark_frames:
+            raise ConfigurationError(
+                "the embedded runtime has no Spark: from_spark streams run only with penstock.runtime = spark"
+            )
+        from penstock.testing.embedded import EmbeddedJob
+
+        running = EmbeddedJob(job, master)
+    else:
+        try:
+            from penstock.spark.job import SparkJob
+            from penstock.spark.session import spark_session
+        except ImportError as error:
+            raise ConfigurationError(
+                f"the Spark runtime needs PySpark ({error}): install it with `pip install 'penstock[spark]'`, or choose the "
+                "embedded runtime with PENSTOCK_RUNTIME=embedded"
+            ) from error
+        running = SparkJob(job, master, spark_session(configuration), spark_frames)
+    return JobClient(job.job_id, running, master.reports)._start()
+
+
+def _storage(job: JobDescription) -> CheckpointStorage | None:
+    """The job folder: a fixed one is resumed by itself, one under the checkpoint directory is new for every job."""
+    settings = job.settings
+    if settings.checkpoint_interval_ms is None:
+        return None
+    if settings.job_dir is not None:
+        return open_storage(settings.job_dir)
+    if settings.checkpoint_dir is not None:
+        return open_storage(f"{settings.checkpoint_dir.rstrip('/')}/{job.job_id}")
+    raise ConfigurationError(
+        "checkpointing is on, but there is nowhere to keep checkpoints: set 'penstock.job.dir' (a folder of this job; it is resumed "
+        "from there by itself) or 'execution.checkpointing.dir' (a folder for all jobs)"
+    )
+
+
+def _job_id(storage: CheckpointStorage, fresh: str) -> str:
+    """A job folder keeps its job's id: sinks tell by it whose output they find."""
+    storage.put_new(layout.JOB, json.dumps({"job_id": fresh}).encode())
+    return str(json.loads(storage.get(layout.JOB))["job_id"])
+
+
+class _Journal:
+    """One line of JSON an epoch, for views and reports that outlive the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __call__(self, report: EpochReport) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(asdict(report)) + "\n")

@@ -1,0 +1,125 @@
+"""A job's settings, read once from its Configuration. Flink's keys where Flink has the setting, `penstock.` otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
+from penstock.errors import ConfigurationError
+
+_UNITS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(key: str, text: str) -> int:
+    """`250`, `250 ms`, `1 s`, `5 min`, `2 h`."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    unit = match.group(2) if match else ""
+    aliases = {"": "ms", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "minutes": "min", "minute": "min"}
+    unit = aliases.get(unit, unit)
+    if match is None or unit not in _UNITS:
+        raise ConfigurationError(f"{key}: {text!r} is not a duration; write for example '500 ms', '10 s' or '5 min'")
+    return int(float(match.group(1)) * _UNITS[unit])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    runtime: str = "spark"
+    checkpoint_interval_ms: int | None = None  # None: checkpointing is off; 0: every epoch
+    checkpoint_dir: str | None = None
+    job_dir: str | None = None  # resume by itself from what is here
+    retained: int = 1
+    epoch_interval_ms: int = 200
+    epoch_max_records: int | None = None
+    quiet_interval_ms: int = 1000
+    block_size: int = 10_000
+    inline_threshold: int = 20 * 1024
+    compact_after: int = 10
+    fall_back_to_older: bool = False
+    restart: RestartStrategyConfiguration | None = None
+    epoch_timeout_ms: int = 600_000
+
+    @staticmethod
+    def of(config: Mapping[str, str]) -> JobSettings:
+        def ms(*keys: str) -> int | None:
+            for key in keys:
+                if key in config:
+                    return duration_ms(key, config[key])
+            return None
+
+        def number(key: str, default: int, least: int = 1) -> int:
+            text = config.get(key)
+            if text is None:
+                return default
+            try:
+                value = int(text)
+            except ValueError:
+                raise ConfigurationError(f"{key}: {text!r} is not a whole number") from None
+            if value < least:
+                raise ConfigurationError(f"{key}: {value} is too small, the least is {least}")
+            return value
+
+        runtime = config.get("penstock.runtime", "spark")
+        if runtime not in ("spark", "embedded"):
+            raise ConfigurationError(f"penstock.runtime: {runtime!r} is not known; choose 'spark' or 'embedded'")
+        defaults = JobSettings()
+        max_records = config.get("penstock.epoch.max-records")
+        epoch_interval = ms("penstock.epoch.interval")
+        quiet_interval = ms("penstock.epoch.quiet-interval")
+        epoch_timeout = ms("penstock.epoch.timeout")
+        return JobSettings(
+            runtime=runtime,
+            checkpoint_interval_ms=ms("execution.checkpointing.interval"),
+            checkpoint_dir=config.get("execution.checkpointing.dir") or config.get("state.checkpoints.dir"),
+            job_dir=config.get("penstock.job.dir"),
+            retained=number(
+                "execution.checkpointing.num-retained", number("state.checkpoints.num-retained", defaults.retained)
+            ),
+            epoch_interval_ms=defaults.epoch_interval_ms if epoch_interval is None else epoch_interval,
+            epoch_max_records=None if max_records is None else number("penstock.epoch.max-records", 1),
+            quiet_interval_ms=defaults.quiet_interval_ms if quiet_interval is None else quiet_interval,
+            epoch_timeout_ms=defaults.epoch_timeout_ms if epoch_timeout is None else epoch_timeout,
+            block_size=number("penstock.block.size", defaults.block_size),
+            inline_threshold=number("penstock.checkpoint.inline-threshold", defaults.inline_threshold, 0),
+            compact_after=number("penstock.checkpoint.compact-after", defaults.compact_after),
+            fall_back_to_older=config.get("penstock.checkpoint.fall-back", "false").lower() == "true",
+            restart=_restart(config),
+        )
+
+
+def _restart(config: Mapping[str, str]) -> RestartStrategyConfiguration | None:
+    kind = config.get("restart-strategy.type", config.get("restart-strategy"))
+
+    def ms(key: str, default: str) -> int:
+        return duration_ms(key, config.get(key, default))
+
+    match kind:
+        case None:
+            return None
+        case "none" | "off" | "disable":
+            return RestartStrategies.no_restart()
+        case "fixed-delay" | "fixeddelay":
+            prefix = "restart-strategy.fixed-delay."
+            return RestartStrategies.fixed_delay_restart(
+                int(config.get(prefix + "attempts", "1")), ms(prefix + "delay", "1 s")
+            )
+        case "failure-rate" | "failurerate":
+            prefix = "restart-strategy.failure-rate."
+            return RestartStrategies.failure_rate_restart(
+                int(config.get(prefix + "max-failures-per-interval", "1")),
+                ms(prefix + "failure-rate-interval", "1 min"),
+                ms(prefix + "delay", "1 s"),
+            )
+        case "exponential-delay" | "exponentialdelay":
+            prefix = "restart-strategy.exponential-delay."
+            return RestartStrategies.exponential_delay_restart(
+                ms(prefix + "initial-backoff", "1 s"),
+                ms(prefix + "max-backoff", "1 min"),
+                float(config.get(prefix + "backoff-multiplier", "1.5")),
+                ms(prefix + "reset-backoff-threshold", "1 h"),
+                float(config.get(prefix + "jitter-factor", "0.1")),
+            )
+    raise ConfigurationError(
+        f"restart-strategy.type: {kind!r} is not known; choose none, fixed-delay, failure-rate or exponential-delay"
+    )

@@ -1,0 +1,157 @@
+"""The fast path of the window operator: tumbling and sliding event-time windows that fire at their end.
+
+While a block is processed the watermark stands still. So every window is, for a whole block, in one of three states:
+open (elements only add to its contents), ended (each element fires it again) or late. Open windows need neither trigger
+nor window object for an element: contents are gathered in one plain dict per window and stored once per block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
+from penstock.datastream.window import EventTimeTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows
+from penstock.datastream.window.windows import TimeWindow
+from penstock.operators.window_namespace import ALL_KEY
+from penstock.state.overlay import MISSING, OverlayTable
+
+if TYPE_CHECKING:
+    from penstock.operators.window import WindowOperator
+
+_NOT_OPEN: dict[Any, Any] = {}  # marks a window that has ended or is late; compared by identity
+
+
+def is_aligned(assigner: Any, trigger: Any) -> bool:
+    """Exact types only: a subclass may mean something else."""
+    return type(trigger) is EventTimeTrigger and type(assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows)
+
+
+class AlignedWindows:
+    """Gives the same results, state and timers as the general path."""
+
+    def __init__(self, operator: WindowOperator, table: OverlayTable) -> None:
+        assigner: Any = operator.assigner
+        self._operator = operator
+        self._table = table
+        self._contents = operator.contents
+        self._size: int = assigner._size
+        self._slide: int = getattr(assigner, "_slide", self._size)
+        self._offset: int = assigner._offset
+        self._lateness = operator.allowed_lateness
+        self._open: dict[int, dict[Any, Any]] = {}  # during one block: window start → key → contents
+
+    def process(self, values: list[Any], stamps: Sequence[int]) -> None:
+        self._open = {}
+        if self._size == self._slide:
+            self._tumbling(values, stamps)
+        else:
+            self._sliding(values, stamps)
+        self._store()
+
+    def _tumbling(self, values: list[Any], stamps: Sequence[int]) -> None:
+        operator, opened = self._operator, self._open
+        size, offset, selector = self._size, self._offset, operator.selector
+        first, add = self._contents.first, self._contents.adder()
+        value: Any = None
+        key: Any = ALL_KEY
+        try:
+            for value, timestamp in zip(values, stamps, strict=True):
+                start = timestamp - (timestamp - offset) % size
+                pane = opened.get(start)
+                if pane is None:
+                    pane = self._open_pane(start)
+                if selector is not None:
+                    key = selector(value)
+                if pane is _NOT_OPEN:
+                    self._one_by_one(value, timestamp, key)
+                    continue
+                current = pane.get(key, MISSING)
+                if current is MISSING:
+                    current = self._load(key, start)
+                pane[key] = first(value) if current is MISSING else add(current, value)
+        except Exception as error:
+            operator.fail(error, "window", value, has_record=True)
+
+    def _sliding(self, values: list[Any], stamps: Sequence[int]) -> None:
+        operator, opened = self._operator, self._open
+        size, slide, offset, selector = self._size, self._slide, self._offset, operator.selector
+        first, add = self._contents.first, self._contents.adder()
+        value: Any = None
+        key: Any = ALL_KEY
+        try:
+            for value, timestamp in zip(values, stamps, strict=True):
+                last = timestamp - (timestamp - offset) % slide
+                if selector is not None:
+                    key = selector(value)
+                closed = last <= timestamp - size  # between two windows
+                for start in range(last, timestamp - size, -slide):
+                    pane = opened.get(start)
+                    if pane is None:
+                        pane = self._open_pane(start)
+                    if pane is _NOT_OPEN:
+                        closed = True
+                        continue
+                    current = pane.get(key, MISSING)
+                    if current is MISSING:
+                        current = self._load(key, start)
+                    pane[key] = first(value) if current is MISSING else add(current, value)
+                if closed:
+                    self._one_by_one(value, timestamp, key)
+        except Exception as error:
+            operator.fail(error, "window", value, has_record=True)
+
+    def _open_pane(self, start: int) -> dict[Any, Any]:
+        # Windows that reach down to the smallest long could take "no timestamp" for one: the general path refuses it.
+        ended = start + self._size - 1 <= self._operator.current_watermark or start <= MIN_LONG_VALUE
+        pane = self._open[start] = _NOT_OPEN if ended else {}
+        return pane
+
+    def _one_by_one(self, value: Any, timestamp: int, key: Any) -> None:
+        """An element with a window that is not open: those of its windows take the general path, latest first."""
+        operator = self._operator
+        operator.ctx.state.current_key = key
+        taken = False
+        for window in operator.assigner.assign_windows(value, timestamp, operator._assigner_context):
+            if self._open.get(window.start) is _NOT_OPEN:
+                taken = operator._add(value, timestamp, window) or taken
+            else:
+                taken = True
+        if not taken and timestamp + self._lateness <= operator.current_watermark:
+            operator.late(value, timestamp)
+
+    def _load(self, key: Any, start: int) -> Any:
+        """Contents stored by earlier blocks. Timers are registered here, once per pane and block, also for a pane that
+        has contents: after a rescale the watermark may be behind the one at which the pane fired."""
+        namespace = (start, start + self._size)
+        end = namespace[1] - 1
+        timers = self._operator.ctx.state.event_timers
+        timers.register(end, key, namespace)
+        if self._lateness and end + self._lateness < MAX_LONG_VALUE:
+            timers.register(end + self._lateness, key, namespace)
+        return self._table.get((key, namespace))
+
+    def _store(self) -> None:
+        overlay, size = self._table.overlay, self._size
+        for start, pane in self._open.items():
+            namespace = (start, start + size)
+            for key, contents in pane.items():
+                overlay[(key, namespace)] = contents
+        self._open = {}
+
+    def on_timer(self, timestamp: int, namespace: tuple[int, int]) -> None:
+        """At max_timestamp fire; at max_timestamp + allowed lateness drop the pane. Its timers are gone by then."""
+        operator, end = self._operator, namespace[1] - 1
+        entry = (operator.ctx.state.current_key, namespace)
+        if timestamp == end:
+            contents = self._table.get(entry)
+            if contents is not MISSING:
+                if operator.function is None:
+                    collector = operator.collector
+                    collector.main.extend(self._contents.inputs(contents))
+                    collector.stamps.append(end)
+                else:
+                    operator.evaluate(contents, TimeWindow(*namespace), namespace)
+        if timestamp == min(end + self._lateness, MAX_LONG_VALUE):
+            self._table.delete(entry)
+            operator.clear_function(TimeWindow(*namespace), namespace)

@@ -1,0 +1,160 @@
+"""What runs inside a subtask: an operator takes blocks and watermarks and gives blocks and watermarks to its output.
+
+An operator object is built by the API, travels pickled inside the job, is unpickled once per subtask, then `setup` and
+`open` are called, and from then on it belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from penstock.errors import PenstockError, UserFunctionError
+from penstock.protocol.events import MIN_WATERMARK
+from penstock.records import Block, Rows
+from penstock.state.backend import OperatorState
+
+if TYPE_CHECKING:
+    from penstock.operators.runtime_context import OperatorRuntimeContext
+
+
+class Output(Protocol):
+    """Where an operator's results go: the next operators of the chain and the exchanges behind it."""
+
+    def block(self, block: Block) -> None: ...
+    def side(self, tag: str, block: Block) -> None: ...
+    def watermark(self, timestamp: int) -> None: ...
+    def idle(self, idle: bool) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorMetrics:
+    """Counters of one operator in one subtask; reset when reported. Keys of `user` are the user's own metrics."""
+
+    records_in: int = 0
+    records_out: int = 0
+    late_dropped: int = 0
+    user: dict[str, float] = field(default_factory=dict)
+    gauges: dict[str, Callable[[], float]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorContext:
+    """What a subtask gives each of its operators."""
+
+    operator_id: str
+    name: str
+    uid: str | None
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    state: OperatorState
+    output: Output
+    metrics: OperatorMetrics
+    job_parameters: dict[str, str]
+    job_id: str
+    block_size: int
+    processing_time: Callable[[], int]
+
+
+def shorten(value: Any, limit: int = 300) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+class Operator(ABC):
+    """Base of all operators. Subclasses override what they need; the defaults forward."""
+
+    ctx: OperatorContext
+    runtime_context: OperatorRuntimeContext
+
+    def __init__(self) -> None:
+        self.current_watermark = MIN_WATERMARK
+
+    # ---------------------------------------------------------------- life cycle
+
+    def setup(self, ctx: OperatorContext) -> None:
+        from penstock.operators.runtime_context import OperatorRuntimeContext
+
+        self.ctx = ctx
+        self.current_watermark = MIN_WATERMARK
+        self.runtime_context = OperatorRuntimeContext(ctx)
+
+    def user_functions(self) -> Iterable[Any]:
+        """Functions with open() and close()."""
+        return ()
+
+    def open(self) -> None:
+        for function in self.user_functions():
+            if hasattr(function, "open"):
+                try:
+                    function.open(self.runtime_context)
+                except Exception as error:
+                    self.fail(error, "open()", None)
+
+    def close(self) -> None:
+        for function in self.user_functions():
+            if hasattr(function, "close"):
+                try:
+                    function.close()
+                except Exception as error:
+                    self.fail(error, "close()", None)
+
+    def restore_state(self) -> None:  # noqa: B027 - most operators keep all their state in tables
+        """Called before open and again after a rollback: read operator (non-keyed) state from `ctx.state`."""
+
+    def snapshot_state(self) -> None:  # noqa: B027
+        """Called at the barrier: write operator (non-keyed) state to `ctx.state`."""
+
+    def begin_epoch(self, epoch: int, attempt: str) -> None:  # noqa: B027
+        """A new epoch (or a new attempt at one) starts."""
+
+    def end_epoch(self) -> None:  # noqa: B027
+        """The barrier has come on every channel; called along the chain before the snapshot. Last chance to emit."""
+
+    def prepare_commit(self) -> list[Any]:
+        """Sinks: pre-commit the epoch and return its committables."""
+        return []
+
+    # ---------------------------------------------------------------- data
+
+    def process(self, input: int, block: Block) -> None:
+        raise PenstockError(f"operator {self.ctx.name!r} takes no input")
+
+    def on_watermark(self, timestamp: int) -> None:
+        self.current_watermark = timestamp
+        self.ctx.output.watermark(timestamp)
+
+    def on_processing_time(self, now: int) -> None:  # noqa: B027
+        """The epoch's processing time moved to `now`: fire what is due."""
+
+    def on_idle(self, idle: bool) -> None:
+        self.ctx.output.idle(idle)
+
+    def end_input(self) -> None:  # noqa: B027
+        """All input has ended (after the final watermark): emit what is left."""
+
+    def next_processing_timer(self) -> int | None:
+        return None
+
+    # ---------------------------------------------------------------- helpers
+
+    def emit(self, values: list[Any], timestamps: list[int | None] | None) -> None:
+        if values:
+            self.ctx.metrics.records_out += len(values)
+            self.ctx.output.block(Rows(values, timestamps))
+
+    def fail(self, error: Exception, what: str, record: Any, *, has_record: bool = False) -> NoReturn:
+        """Raise with the operator, its uid, the subtask and the record."""
+        if isinstance(error, PenstockError):
+            raise error
+        on_record = f" on record {shorten(record)}" if has_record else ""
+        raise UserFunctionError(
+            f"{what} of operator {self.ctx.name!r} (uid {self.ctx.uid or self.ctx.operator_id!r}, subtask "
+            f"{self.ctx.subtask + 1}/{self.ctx.parallelism}) raised {type(error).__name__}: {error}{on_record}. "
+            "The job goes back to its last checkpoint if its restart strategy allows; mend the function, or catch the "
+            "error in it and send the record to a side output"
+        ) from error

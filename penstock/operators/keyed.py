@@ -1,0 +1,215 @@
+"""Operators with keys, timers or both: process, keyed process, rolling reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
+from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.timerservice import TimeDomain, TimerService
+from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.convert import to_rows
+from penstock.operators.runtime_context import OperatorTimerService
+from penstock.records import Block, Rows
+from penstock.state.backend import NO_KEY
+from penstock.state.overlay import MISSING
+
+
+class Collector:
+    """Gathers what a function yields, main and side, so that it travels on as blocks.
+
+    A side output is a yielded pair (OutputTag, value), as in PyFlink.
+    """
+
+    __slots__ = ("main", "sides", "stamps")
+
+    def __init__(self) -> None:
+        self.main: list[Any] = []
+        self.stamps: list[int | None] = []
+        self.sides: dict[str, tuple[list[Any], list[int | None]]] = {}
+
+    def take(self, results: Iterable[Any] | None, timestamp: int | None) -> None:
+        if results is None:
+            return
+        for result in results:
+            if type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag):
+                values, stamps = self.sides.setdefault(result[0].tag_id, ([], []))
+                values.append(result[1])
+                stamps.append(timestamp)
+            else:
+                self.main.append(result)
+                self.stamps.append(timestamp)
+
+    def side(self, tag: str, value: Any, timestamp: int | None) -> None:
+        values, stamps = self.sides.setdefault(tag, ([], []))
+        values.append(value)
+        stamps.append(timestamp)
+
+    def flush(self, operator: Operator) -> None:
+        if self.main:
+            values, stamps = self.main, self.stamps
+            self.main, self.stamps = [], []
+            operator.emit(values, stamps)
+        if self.sides:
+            sides, self.sides = self.sides, {}
+            for tag, (values, stamps) in sides.items():
+                operator.ctx.metrics.records_out += len(values)
+                operator.ctx.output.side(tag, Rows(values, stamps))
+
+
+class TimedOperator(Operator):
+    """Keyed timers fire as the watermark or the epoch's processing time advances; their results leave before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.collector = Collector()
+
+    def setup(self, ctx: OperatorContext) -> None:
+        super().setup(ctx)
+        self.collector = Collector()
+        self.timers = OperatorTimerService(self)
+
+    def on_watermark(self, timestamp: int) -> None:
+        self.current_watermark = timestamp
+        state = self.ctx.state
+        due = state.event_timers.next_timestamp()
+        if due is not None and due <= timestamp:
+            state.event_timers.advance(timestamp, self._fire_event)
+            state.current_key = NO_KEY
+            self.collector.flush(self)
+        self.ctx.output.watermark(timestamp)
+
+    def on_processing_time(self, now: int) -> None:
+        state = self.ctx.state
+        due = state.processing_timers.next_timestamp()
+        if due is not None and due <= now:
+            state.processing_timers.advance(now, self._fire_processing)
+            state.current_key = NO_KEY
+            self.collector.flush(self)
+
+    def next_processing_timer(self) -> int | None:
+        return self.ctx.state.processing_timers.next_timestamp()
+
+    def _fire_event(self, timestamp: int, key: Any, namespace: Any) -> None:
+        self.ctx.state.current_key = key
+        self.on_timer(timestamp, namespace, TimeDomain.EVENT_TIME)
+
+    def _fire_processing(self, timestamp: int, key: Any, namespace: Any) -> None:
+        self.ctx.state.current_key = key
+        self.on_timer(timestamp, namespace, TimeDomain.PROCESSING_TIME)
+
+    def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
+        """A timer of the current key is due."""
+
+
+class ProcessContext(KeyedProcessFunction.OnTimerContext, ProcessFunction.Context):
+    """One object for every call: element and timer context of keyed and non-keyed process functions."""
+
+    def __init__(self, operator: TimedOperator) -> None:
+        self._operator = operator
+        self._timers = operator.timers
+        self._timestamp: int | None = None
+        self._domain = TimeDomain.EVENT_TIME
+
+    def timer_service(self) -> TimerService:
+        return self._timers
+
+    def timestamp(self) -> int | None:
+        return self._timestamp
+
+    def get_current_key(self) -> Any:
+        return self._operator.ctx.state.key()
+
+    def time_domain(self) -> TimeDomain:
+        return self._domain
+
+
+class ProcessOperator(TimedOperator):
+    """`process` of a stream; with a selector, of a keyed stream."""
+
+    def __init__(
+        self, function: Any, selector: Callable[[Any], Any] | None, input_type: TypeInformation | None = None
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.selector = selector
+        self.input_type = input_type
+
+    def setup(self, ctx: OperatorContext) -> None:
+        super().setup(ctx)
+        self.context = ProcessContext(self)
+
+    def user_functions(self) -> Iterable[Any]:
+        return (self.function,)
+
+    def process(self, input: int, block: Block) -> None:
+        rows = to_rows(block, self.input_type)
+        self.ctx.metrics.records_in += len(rows)
+        context, state, selector = self.context, self.ctx.state, self.selector
+        context._domain = TimeDomain.EVENT_TIME
+        function = self.function.process_element
+        collector = self.collector
+        stamps = rows.timestamps
+        value: Any = None
+        timestamp: int | None = None
+        try:
+            for index, value in enumerate(rows.values):
+                if stamps is not None:
+                    timestamp = stamps[index]
+                context._timestamp = timestamp
+                if selector is not None:
+                    state.current_key = selector(value)
+                results = function(value, context)
+                if results is not None:
+                    collector.take(results, timestamp)
+        except Exception as error:
+            self.fail(error, "process_element", value, has_record=True)
+        state.current_key = NO_KEY
+        collector.flush(self)
+
+    def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
+        context = self.context
+        context._timestamp, context._domain = timestamp, domain
+        try:
+            self.collector.take(self.function.on_timer(timestamp, context), timestamp)
+        except Exception as error:
+            key = self.ctx.state.current_key
+            self.fail(error, f"on_timer({timestamp}) for key {key!r}", None)
+
+
+class KeyedReduceOperator(Operator):
+    """Rolling reduce: emits the new value after every element."""
+
+    def __init__(
+        self,
+        function: Any,
+        selector: Callable[[Any], Any],
+        input_type: TypeInformation | None = None,
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.selector = selector
+        self.input_type = input_type
+
+    def user_functions(self) -> Iterable[Any]:
+        return (self.function,)
+
+    def process(self, input: int, block: Block) -> None:
+        rows = to_rows(block, self.input_type)
+        self.ctx.metrics.records_in += len(rows)
+        table = self.ctx.state.table("reduce", "reducing")
+        reduce = self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
+        selector, out = self.selector, []
+        value: Any = None
+        try:
+            for value in rows.values:
+                key = selector(value)
+                current = table.get(key)
+                result = value if current is MISSING else reduce(current, value)
+                table.overlay[key] = result
+                out.append(result)
+        except Exception as error:
+            self.fail(error, "reduce", value, has_record=True)
+        self.emit(out, rows.timestamps)

@@ -1,0 +1,298 @@
+"""The output side of a subtask: which subtask of the next vertex gets which record.
+
+Records are gathered per target and leave as blocks when `block_size` is reached, and before every watermark, status or
+barrier: control events never overtake data.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.errors import PenstockError
+from penstock.graph.partitioner import (
+    Broadcast,
+    Custom,
+    Forward,
+    Global,
+    Hash,
+    Partitioner,
+    Rebalance,
+    Rescale,
+    Shuffle,
+)
+from penstock.operators.convert import to_rows
+from penstock.operators.selectors import ColumnKeySelector
+from penstock.protocol.events import Data, Event
+from penstock.records import Block, Columns, Rows
+from penstock.state.key_groups import key_group, key_groups_of_columns, subtask_of
+
+Send: TypeAlias = Callable[[int, Event], None]  # (target subtask, event)
+
+_CACHED_KEYS = 500_000
+
+
+class Router(ABC):
+    """One exchange of one upstream subtask."""
+
+    def __init__(self, targets: range, send: Send, block_size: int) -> None:
+        self.targets = targets
+        self._send = send
+        self._block_size = block_size
+        self._rows: dict[int, Rows] = {}
+        self._stamped: dict[int, bool] = {}
+
+    def route(self, block: Block) -> None:
+        if len(block):
+            self._route(block)
+
+    @abstractmethod
+    def _route(self, block: Block) -> None: ...
+
+    def begin_epoch(self, epoch: int) -> None:  # noqa: B027 - only some partitioners choose
+        """Round robin and random choices start again with every epoch, so that a replay makes the same."""
+
+    def broadcast(self, event: Event) -> None:
+        """A control event for every connected subtask, behind everything sent so far."""
+        self.flush()
+        for target in self.targets:
+            self._send(target, event)
+
+    def flush(self) -> None:
+        for target in sorted(self._rows):
+            self._flush(target)
+
+    def _flush(self, target: int) -> None:
+        rows = self._rows.pop(target, None)
+        if rows is not None and rows.values:
+            self._send_block(target, rows)
+
+    def _send_block(self, target: int, block: Block) -> None:
+        size = self._block_size
+        if len(block) <= size:
+            self._send(target, Data(block))
+            return
+        for start in range(0, len(block), size):
+            if isinstance(block, Columns):
+                stamps = None if block.timestamps is None else block.timestamps[start : start + size]
+                self._send(target, Data(Columns(block.batch.slice(start, size), stamps)))
+            else:
+                stamped = None if block.timestamps is None else block.timestamps[start : start + size]
+                self._send(target, Data(Rows(block.values[start : start + size], stamped)))
+
+    def put(self, target: int, block: Block) -> None:
+        """All of a block for one target."""
+        if isinstance(block, Columns):
+            self._flush(target)
+            self._send_block(target, block)
+            return
+        pending = self._rows.get(target)
+        if pending is None:
+            self._rows[target] = Rows(list(block.values), None if block.timestamps is None else list(block.timestamps))
+        else:
+            if (pending.timestamps is None) != (block.timestamps is None):
+                self._flush(target)
+                self._rows[target] = Rows(
+                    list(block.values), None if block.timestamps is None else list(block.timestamps)
+                )
+            else:
+                pending.values.extend(block.values)
+                if pending.timestamps is not None and block.timestamps is not None:
+                    pending.timestamps.extend(block.timestamps)
+        if len(self._rows[target]) >= self._block_size:
+            self._flush(target)
+
+    def scatter(self, rows: Rows, chosen: list[int]) -> None:
+        """`chosen[i]` is the target of record i."""
+        count = len(self.targets)
+        if count == 1:
+            self.put(self.targets.start, rows)
+            return
+        values: dict[int, list[Any]] = {t: [] for t in self.targets}
+        if rows.timestamps is None:
+            adders = {t: v.append for t, v in values.items()}
+            for value, target in zip(rows.values, chosen, strict=True):
+                adders[target](value)
+            for target, part in values.items():
+                if part:
+                    self.put(target, Rows(part, None))
+            return
+        stamps: dict[int, list[int | None]] = {t: [] for t in self.targets}
+        for value, stamp, target in zip(rows.values, rows.timestamps, chosen, strict=True):
+            values[target].append(value)
+            stamps[target].append(stamp)
+        for target, part in values.items():
+            if part:
+                self.put(target, Rows(part, stamps[target]))
+
+    def scatter_columns(self, block: Columns, chosen: Any) -> None:
+        for target in self.targets:
+            indices = np.flatnonzero(chosen == target)
+            if len(indices) == len(block):
+                self.put(target, block)
+            elif len(indices):
+                stamps = None if block.timestamps is None else block.timestamps[indices]
+                self.put(target, Columns(block.batch.take(indices), stamps))
+
+
+class SingleRouter(Router):
+    """Forward and global: one target."""
+
+    def __init__(self, target: int, targets: range, send: Send, block_size: int) -> None:
+        super().__init__(targets, send, block_size)
+        self._target = target
+
+    def _route(self, block: Block) -> None:
+        self.put(self._target, block)
+
+
+class BroadcastRouter(Router):
+    def _route(self, block: Block) -> None:
+        for target in self.targets:
+            self.put(target, block)
+
+
+class HashRouter(Router):
+    def __init__(
+        self,
+        selector: Any,
+        parallelism: int,
+        max_parallelism: int,
+        input_type: TypeInformation | None,
+        send: Send,
+        block_size: int,
+    ) -> None:
+        super().__init__(range(parallelism), send, block_size)
+        self._selector = selector
+        self._max = max_parallelism
+        self._type = input_type
+        self._cache: dict[Any, int] = {}
+
+    def _route(self, block: Block) -> None:
+        selector = self._selector
+        if isinstance(block, Columns) and isinstance(selector, ColumnKeySelector):
+            groups = key_groups_of_columns(selector.columns_of(block.batch), self._max)
+            self.scatter_columns(block, groups.astype(np.int64) * len(self.targets) // self._max)
+            return
+        rows = to_rows(block, self._type)
+        cache, chosen = self._cache, []
+        if len(cache) > _CACHED_KEYS:
+            cache.clear()
+        for value in rows.values:
+            key = selector(value)
+            try:
+                target = cache.get(key)
+            except TypeError as error:
+                raise PenstockError(
+                    f"the key selector returned {key!r} ({type(key).__name__}) for {value!r}: a key must be hashable; "
+                    "return a tuple instead of a list, for example"
+                ) from error
+            if target is None:
+                target = cache[key] = subtask_of(key_group(key, self._max), len(self.targets), self._max)
+            chosen.append(target)
+        self.scatter(rows, chosen)
+
+
+class RoundRobinRouter(Router):
+    """Rebalance and rescale."""
+
+    def __init__(self, upstream: int, targets: range, send: Send, block_size: int) -> None:
+        super().__init__(targets, send, block_size)
+        self._upstream = upstream
+        self._next = 0
+        self.begin_epoch(0)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._next = (epoch + self._upstream) % len(self.targets)
+
+    def _route(self, block: Block) -> None:
+        count, start = len(self.targets), self.targets.start
+        if isinstance(block, Columns):
+            chosen = start + (self._next + np.arange(len(block))) % count
+            self.scatter_columns(block, chosen)
+        else:
+            self.scatter(block, [start + (self._next + i) % count for i in range(len(block))])
+        self._next = (self._next + len(block)) % count
+
+
+class ShuffleRouter(Router):
+    """Random but repeatable: a hash of epoch, upstream subtask and position."""
+
+    def __init__(self, upstream: int, targets: range, send: Send, block_size: int) -> None:
+        super().__init__(targets, send, block_size)
+        self._upstream = upstream
+        self._epoch = self._sequence = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._epoch, self._sequence = epoch, 0
+
+    def _route(self, block: Block) -> None:
+        chosen = []
+        for _ in range(len(block)):
+            seed = b"%d/%d/%d" % (self._epoch, self._upstream, self._sequence)
+            chosen.append(self.targets[zlib.crc32(seed) % len(self.targets)])
+            self._sequence += 1
+        if isinstance(block, Columns):
+            self.scatter_columns(block, np.asarray(chosen))
+        else:
+            self.scatter(block, chosen)
+
+
+class CustomRouter(Router):
+    def __init__(
+        self,
+        partition: Any,
+        selector: Any,
+        input_type: TypeInformation | None,
+        targets: range,
+        send: Send,
+        block_size: int,
+    ) -> None:
+        super().__init__(targets, send, block_size)
+        self._partition, self._selector, self._type = partition, selector, input_type
+
+    def _route(self, block: Block) -> None:
+        rows = to_rows(block, self._type)
+        chosen = []
+        for value in rows.values:
+            target = self._partition(self._selector(value), len(self.targets))
+            if not isinstance(target, int) or target not in self.targets:
+                raise PenstockError(
+                    f"the custom partitioner chose {target!r} for record {value!r}; it must return an int from 0 to "
+                    f"{len(self.targets) - 1}"
+                )
+            chosen.append(target)
+        self.scatter(rows, chosen)
+
+
+def create_router(
+    partitioner: Partitioner,
+    *,
+    upstream: int,
+    targets: range,
+    max_parallelism: int,
+    input_type: TypeInformation | None,
+    send: Send,
+    block_size: int,
+) -> Router:
+    match partitioner:
+        case Forward():
+            return SingleRouter(upstream, targets, send, block_size)
+        case Global():
+            return SingleRouter(0, targets, send, block_size)
+        case Hash(selector):
+            return HashRouter(selector, len(targets), max_parallelism, input_type, send, block_size)
+        case Broadcast():
+            return BroadcastRouter(targets, send, block_size)
+        case Rebalance() | Rescale():
+            return RoundRobinRouter(upstream, targets, send, block_size)
+        case Shuffle():
+            return ShuffleRouter(upstream, targets, send, block_size)
+        case Custom(partition, selector):
+            return CustomRouter(partition, selector, input_type, targets, send, block_size)
+    assert_never(partitioner)

@@ -1,0 +1,195 @@
+"""RuntimeContext, TimerService and metrics as user functions see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.common.metrics import Counter, Distribution, Meter, MetricGroup
+from penstock.datastream.functions import RuntimeContext
+from penstock.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from penstock.datastream.timerservice import TimerService
+from penstock.errors import JobDefinitionError
+from penstock.operators.base import Operator, OperatorContext
+from penstock.state.backend import OperatorState
+from penstock.state.states import (
+    KeyedAggregatingState,
+    KeyedListState,
+    KeyedMapState,
+    KeyedReducingState,
+    KeyedValueState,
+    _Handle,
+)
+
+
+def keyed_state(state: OperatorState, descriptor: StateDescriptor, *, namespaced: bool = False) -> _Handle:
+    """The handle of a keyed state; `namespaced` state belongs to a key and a window."""
+    name = descriptor.get_name()
+
+    def table(kind: str) -> Any:
+        return state.table(name, kind, namespaced=namespaced)
+
+    match descriptor:
+        case ValueStateDescriptor():
+            return KeyedValueState(state, table("value"), namespaced)
+        case ListStateDescriptor():
+            return KeyedListState(state, table("list"), namespaced)
+        case MapStateDescriptor():
+            return KeyedMapState(state, table("map"), namespaced)
+        case ReducingStateDescriptor():
+            return KeyedReducingState(state, table("reducing"), namespaced, descriptor.get_reduce_function())
+        case AggregatingStateDescriptor():
+            return KeyedAggregatingState(state, table("aggregating"), namespaced, descriptor.get_agg_function())
+    raise JobDefinitionError(f"state {name!r}: {type(descriptor).__name__} is not a keyed state descriptor")
+
+
+class OperatorRuntimeContext(RuntimeContext):
+    def __init__(self, ctx: OperatorContext) -> None:
+        self._ctx = ctx
+        self._metrics = OperatorMetricGroup(ctx)
+
+    def get_task_name(self) -> str:
+        return self._ctx.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self._ctx.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self._ctx.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._ctx.subtask
+
+    def get_attempt_number(self) -> int:
+        return self._ctx.attempt
+
+    def get_task_name_with_subtasks(self) -> str:
+        return f"{self._ctx.name} ({self._ctx.subtask + 1}/{self._ctx.parallelism})"
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        return self._ctx.job_parameters.get(key, default_value)
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self._metrics
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:  # type: ignore[type-arg]
+        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:  # type: ignore[type-arg]
+        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:  # type: ignore[type-arg]
+        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:  # type: ignore[type-arg]
+        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:  # type: ignore[type-arg]
+        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+
+
+class OperatorTimerService(TimerService):
+    """Timers of the operator's current key and of `namespace` (None, or the current window)."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._state = operator.ctx.state
+        self._processing_time = operator.ctx.processing_time
+        self.namespace: Any = None
+
+    def current_processing_time(self) -> int:
+        return self._processing_time()
+
+    def current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self._state.processing_timers.register(timestamp, self._state.key(), self.namespace)
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self._state.event_timers.register(timestamp, self._state.key(), self.namespace)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._state.processing_timers.delete(timestamp, self._state.key(), self.namespace)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._state.event_timers.delete(timestamp, self._state.key(), self.namespace)
+
+
+class _Counter(Counter):
+    def __init__(self, values: dict[str, float], name: str) -> None:
+        self._values, self._name = values, name
+        values.setdefault(name, 0)
+
+    def inc(self, n: int = 1) -> None:
+        self._values[self._name] += n
+
+    def dec(self, n: int = 1) -> None:
+        self._values[self._name] -= n
+
+    def get_count(self) -> int:
+        return int(self._values[self._name])
+
+
+class _Meter(Meter):
+    """Counts; the rate is the difference between two reports over the time between them."""
+
+    def __init__(self, values: dict[str, float], name: str) -> None:
+        self._values, self._name = values, name
+        values.setdefault(name, 0)
+
+    def mark_event(self, value: int = 1) -> None:
+        self._values[self._name] += value
+
+    def get_count(self) -> int:
+        return int(self._values[self._name])
+
+
+class _Distribution(Distribution):
+    def __init__(self, values: dict[str, float], name: str) -> None:
+        self._values, self._name = values, name
+
+    def update(self, value: int) -> None:
+        values, name = self._values, self._name
+        values[f"{name}.count"] = values.get(f"{name}.count", 0) + 1
+        values[f"{name}.sum"] = values.get(f"{name}.sum", 0) + value
+        values[f"{name}.min"] = min(values.get(f"{name}.min", value), value)
+        values[f"{name}.max"] = max(values.get(f"{name}.max", value), value)
+
+
+class OperatorMetricGroup(MetricGroup):
+    """Metrics that appear, under their name, in the operator's metrics of every epoch."""
+
+    def __init__(self, ctx: OperatorContext, prefix: str = "") -> None:
+        self._ctx, self._prefix = ctx, prefix
+
+    def _name(self, name: str) -> str:
+        return f"{self._prefix}.{name}" if self._prefix else name
+
+    def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
+        parts = [part for part in (self._prefix, name, extra) if part]
+        return OperatorMetricGroup(self._ctx, ".".join(parts))
+
+    def counter(self, name: str) -> Counter:
+        return _Counter(self._ctx.metrics.user, self._name(name))
+
+    def gauge(self, name: str, obj: Callable[[], int]) -> None:
+        self._ctx.metrics.gauges[self._name(name)] = obj
+
+    def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
+        return _Meter(self._ctx.metrics.user, self._name(name))
+
+    def distribution(self, name: str) -> Distribution:
+        return _Distribution(self._ctx.metrics.user, self._name(name))

@@ -1,0 +1,50 @@
+"""The tail of a chain: a sink's writer, one pre-commit per epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.operators.base import Operator
+from penstock.records import Block
+
+
+class SinkOperator(Operator):
+    def __init__(self, sink: Sink, input_type: TypeInformation | None = None) -> None:
+        super().__init__()
+        self.sink = sink
+        self.input_type = input_type
+        self._writer: SinkWriter | None = None
+
+    def begin_epoch(self, epoch: int, attempt: str) -> None:
+        if self._writer is None:
+            self._writer = self.sink.create_writer(
+                WriterContext(
+                    job_id=self.ctx.job_id,
+                    sink_id=self.ctx.operator_id,
+                    subtask=self.ctx.subtask,
+                    parallelism=self.ctx.parallelism,
+                )
+            )
+        self._writer.begin_epoch(epoch, attempt)
+
+    def process(self, input: int, block: Block) -> None:
+        self.ctx.metrics.records_in += len(block)
+        assert self._writer is not None
+        try:
+            self._writer.write(block)
+        except Exception as error:
+            self.fail(error, "writing to the sink", None)
+
+    def prepare_commit(self) -> list[Any]:
+        assert self._writer is not None
+        try:
+            return self._writer.prepare_commit()
+        except Exception as error:
+            self.fail(error, "pre-commit of the sink", None)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

@@ -1,0 +1,152 @@
+"""The head of a source vertex: reads the ranges the driver planned, split by split, and makes watermarks per split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.base import Source, SplitRange, SplitReader
+from penstock.operators.base import Operator
+from penstock.operators.watermarks import SplitWatermarks
+from penstock.protocol.events import MAX_WATERMARK
+from penstock.protocol.valve import WatermarkValve
+from penstock.records import Block, PunctuatedRows
+
+
+class SourceOperator(Operator):
+    """`steps` is a generator so that the embedded runtime can interleave a source with everything else."""
+
+    def __init__(self, source: Source | None, strategy: WatermarkStrategy) -> None:
+        super().__init__()
+        self.source = source  # None: blocks come from Spark, handed in by `ingest`
+        self.strategy = strategy
+        self._reader: SplitReader | None = None
+        self._splits: dict[str, SplitWatermarks] = {}
+        self._valve: WatermarkValve[str] = WatermarkValve()
+        self._ordinals: dict[str, int] = {}
+        self._was_idle = False
+
+    @property
+    def produced_type(self) -> Any:
+        return None if self.source is None else self.source.produced_type
+
+    def restore_state(self) -> None:
+        self._splits = {}
+        self._valve = WatermarkValve()
+        mine = [
+            (split, ordinal, data, combined)
+            for split, ordinal, data, combined in self.ctx.state.operator_list("splits", "operator-union")
+            if ordinal % self.ctx.parallelism == self.ctx.subtask
+        ]
+        self._ordinals = {split: ordinal for split, ordinal, _, _ in mine}
+        for split, _, data, _ in mine:
+            self._splits[split] = SplitWatermarks(self.strategy, self.produced_type)
+            self._splits[split].restore(data)
+            self._valve.add(split)
+        self._valve.watermark = min((combined for *_, combined in mine), default=self._valve.watermark)
+        for split, watermarks in self._splits.items():
+            self._valve.advance(split, watermarks.emitted)
+            if watermarks.idle:
+                self._valve.set_idle(split, True)
+        self.current_watermark = self._valve.watermark
+
+    def snapshot_state(self) -> None:
+        self.ctx.state.operator_list("splits", "operator-union")[:] = [
+            (split, self._ordinals[split], watermarks.snapshot(), self._valve.watermark)
+            for split, watermarks in self._splits.items()
+        ]
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        super().close()
+
+    def steps(self, ranges: Sequence[SplitRange], finished: bool) -> Iterator[None]:
+        """Read this subtask's part of an epoch, yielding after every block. Ends before the barrier."""
+        mine = [r for r in ranges if r.ordinal % self.ctx.parallelism == self.ctx.subtask]
+        for split in mine:
+            self._know(split.split, split.ordinal)
+        with_data = set()
+        for split in sorted(mine, key=lambda r: r.ordinal):
+            if split.start != split.end:
+                for block in self._read(split):
+                    if len(block):
+                        with_data.add(split.split)
+                        self._emit(split.split, block)
+                    if isinstance(block, PunctuatedRows):
+                        self._punctuate(split.split, block.watermark)
+                    yield
+                self.close_split(split.split)
+        self.finish_epoch(with_data, [r.split for r in mine if r.last], finished)
+        yield
+
+    def ingest(self, split: str, ordinal: int, block: Block) -> None:
+        """A block that Spark read (`env.from_spark`)."""
+        self._know(split, ordinal)
+        self._emit(split, block)
+
+    def close_split(self, split: str) -> None:
+        """The end of a split's data in this epoch: periodic watermarks are due."""
+        self._splits[split].periodic(lambda timestamp: self._advance(split, timestamp))
+
+    def finish_epoch(self, with_data: set[str], ended: list[str], finished: bool) -> None:
+        now = self.ctx.processing_time()
+        for split, watermarks in self._splits.items():
+            before = watermarks.idle
+            if watermarks.check_idle(now, split in with_data) != before:
+                self._changed(self._valve.set_idle(split, watermarks.idle))
+        for split in ended:
+            self._valve.remove(split)
+            self._splits.pop(split, None)
+        if ended:
+            self._changed(self._valve.recompute())
+        if finished:
+            self._forward(MAX_WATERMARK)
+
+    def _punctuate(self, split: str, watermark: int) -> None:
+        self._splits[split].punctuate(watermark, lambda timestamp: self._advance(split, timestamp))
+
+    def _know(self, split: str, ordinal: int) -> None:
+        if split not in self._splits:
+            self._ordinals[split] = ordinal
+            self._splits[split] = SplitWatermarks(self.strategy, self.produced_type)
+            self._valve.add(split)
+
+    def _read(self, split: SplitRange) -> Iterator[Block]:
+        if self._reader is None:
+            assert self.source is not None
+            self._reader = self.source.create_reader()
+        try:
+            yield from self._reader.read(split, self.ctx.block_size)
+        except Exception as error:
+            self.fail(error, f"reading split {split.split!r} from {split.start!r} to {split.end!r}", None)
+
+    def _emit(self, split: str, block: Block) -> None:
+        self.ctx.metrics.records_in += len(block)
+        watermarks = self._splits[split]
+        try:
+            stamped = watermarks.stamp(block)
+        except Exception as error:
+            self.fail(error, "timestamp assigner", None)
+        watermarks.observe(stamped, self._send, lambda t: self._advance(split, t))
+
+    def _send(self, block: Block) -> None:
+        self.ctx.metrics.records_out += len(block)
+        self.ctx.output.block(block)
+
+    def _advance(self, split: str, timestamp: int) -> None:
+        self._changed(self._valve.advance(split, timestamp))
+
+    def _changed(self, combined: int | None) -> None:
+        if combined is not None:
+            self._forward(combined)
+        if self._valve.channels and self._valve.idle != self._was_idle:
+            self._was_idle = self._valve.idle
+            self.ctx.output.idle(self._valve.idle)
+
+    def _forward(self, timestamp: int) -> None:
+        if timestamp > self.current_watermark:
+            self.current_watermark = timestamp
+            self.ctx.output.watermark(timestamp)

@@ -1,0 +1,397 @@
+"""One subtask of one vertex: gate in front, a chain of operators, routers behind.
+
+Both runtimes drive the same object: they feed it events per channel and carry away what it sends. It knows
+neither Spark nor sockets nor storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import cloudpickle
+
+from penstock.connectors.base import SplitRange
+from penstock.errors import ProtocolError
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.stream_graph import StreamNode
+from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
+from penstock.operators.routing import Router, create_router
+from penstock.operators.source import SourceOperator
+from penstock.protocol.events import Barrier, EndOfData, Event, IdleStatus, Watermark
+from penstock.protocol.gate import (
+    AdvanceWatermark,
+    BarrierMode,
+    ChannelsRecorded,
+    FinishInput,
+    InputGate,
+    Instruction,
+    Process,
+    Record,
+    SetIdle,
+    TakeSnapshot,
+)
+from penstock.protocol.ids import NodeId, TaskId, VertexId
+from penstock.records import Block
+from penstock.state.backend import NewBase, OperatorState
+from penstock.state.key_groups import key_group_range
+from penstock.state.snapshot_file import TableDelta
+
+Emit = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubtaskSettings:
+    job_id: str
+    block_size: int = 10_000
+    mode: BarrierMode = BarrierMode.EXACTLY_ONCE
+    attempt: int = 0
+    job_parameters: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class SnapshotContents:
+    """What a subtask is at a barrier: tables of its operators, its gate, and what was on the way to it (unaligned)."""
+
+    tables: list[TableDelta]
+    gate: dict[str, Any] | None
+    channel_state: list[tuple[int, Event]] = field(default_factory=list)  # put back on the channels by the runtime
+    finished: bool = False
+    full: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class SnapshotTaken:
+    barrier: Barrier
+    contents: SnapshotContents | None  # None: this barrier was not a checkpoint
+    committables: dict[str, list[Any]]  # by sink
+    complete: bool  # False while channel state is still being recorded (unaligned)
+
+
+class _ChainOutput:
+    """Output of one operator: chained operators first, then the exchanges that start here."""
+
+    __slots__ = ("chained", "chained_sides", "routers", "side_routers")
+
+    def __init__(self) -> None:
+        self.chained: list[Operator] = []
+        self.chained_sides: dict[str, list[Operator]] = {}
+        self.routers: list[Router] = []
+        self.side_routers: dict[str, list[Router]] = {}
+
+    def block(self, block: Block) -> None:
+        for operator in self.chained:
+            operator.process(0, block)
+        for router in self.routers:
+            router.route(block)
+
+    def side(self, tag: str, block: Block) -> None:
+        for operator in self.chained_sides.get(tag, ()):
+            operator.process(0, block)
+        for router in self.side_routers.get(tag, ()):
+            router.route(block)
+
+    def watermark(self, timestamp: int) -> None:
+        for operator in self._operators():
+            operator.on_watermark(timestamp)
+        event = Watermark(timestamp)
+        for router in self._routers():
+            router.broadcast(event)
+
+    def idle(self, idle: bool) -> None:
+        for operator in self._operators():
+            operator.on_idle(idle)
+        event = IdleStatus(idle)
+        for router in self._routers():
+            router.broadcast(event)
+
+    def _operators(self) -> Iterable[Operator]:
+        yield from self.chained
+        for operators in self.chained_sides.values():
+            yield from operators
+
+    def _routers(self) -> Iterable[Router]:
+        yield from self.routers
+        for routers in self.side_routers.values():
+            yield from routers
+
+
+class Subtask:
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        task: TaskId,
+        settings: SubtaskSettings,
+        emit: Emit,
+        new_base: Callable[[str], NewBase] | None = None,
+        states: Mapping[str, OperatorState] | None = None,
+    ) -> None:
+        """`states` are those of an earlier object for the same task: a retry keeps the confirmed tables but starts
+        with fresh operators, so that nothing a failed attempt left in a user's object can leak into the next."""
+        self.task = task
+        self.vertex = graph.vertex(task)
+        self.settings = settings
+        self._graph = graph
+        self._emit = emit
+        self.processing_time = 0
+        self.owned = key_group_range(task.subtask, self.vertex.parallelism, graph.job.max_parallelism)
+        self.channels = graph.input_channels(task)
+        self._input_of = {c.channel: c.input for c in self.channels}
+        self.gate: InputGate | None = (
+            InputGate.create([c.channel for c in self.channels], settings.mode) if self.channels else None
+        )
+        self.operators: dict[NodeId, Operator] = {}
+        self.states: dict[str, OperatorState] = {}
+        self.metrics: dict[str, OperatorMetrics] = {}
+        self._routers: list[Router] = []
+        self._open_snapshots: dict[int, SnapshotTaken] = {}
+        self.snapshots: list[SnapshotTaken] = []
+        self.finished = False
+        # Called at every barrier when the snapshot is taken and the barrier sent on, before anything that follows it.
+        self.on_snapshot: Callable[[SnapshotTaken], None] = lambda taken: None
+        self._build(new_base, states or {})
+
+    # ---------------------------------------------------------------- construction
+
+    def _build(self, new_base: Callable[[str], NewBase] | None, states: Mapping[str, OperatorState]) -> None:
+        outputs: dict[NodeId, _ChainOutput] = {node.id: _ChainOutput() for node in self.vertex.nodes}
+        for node in self.vertex.nodes:
+            self.operators[node.id] = self._load(node)
+        for edge in self.vertex.chained:
+            output, operator = outputs[edge.source], self.operators[edge.target]
+            if edge.tag is None:
+                output.chained.append(operator)
+            else:
+                output.chained_sides.setdefault(edge.tag, []).append(operator)
+        for job_edge in self.vertex.outputs:
+            edge = job_edge.stream_edge
+            channel = self._graph.channel_of(job_edge, self.task.subtask)
+            router = create_router(
+                edge.partitioner,
+                upstream=self.task.subtask,
+                targets=self._graph.targets_of(job_edge, self.task.subtask),
+                max_parallelism=self._graph.job.max_parallelism,
+                input_type=self._graph_type(edge.source, edge.tag),
+                send=lambda target, event, v=job_edge.target, c=channel: self._emit(v, target, c, event),  # type: ignore[misc]
+                block_size=self.settings.block_size,
+            )
+            self._routers.append(router)
+            if edge.tag is None:
+                outputs[edge.source].routers.append(router)
+            else:
+                outputs[edge.source].side_routers.setdefault(edge.tag, []).append(router)
+        for node in self.vertex.nodes:
+            state = states.get(node.operator_id) or OperatorState(
+                node.operator_id, self._graph.job.max_parallelism, new_base(node.operator_id) if new_base else None
+            )
+            metrics = OperatorMetrics()
+            self.states[node.operator_id] = state
+            self.metrics[node.operator_id] = metrics
+            self.operators[node.id].setup(
+                OperatorContext(
+                    operator_id=node.operator_id,
+                    name=node.name,
+                    uid=node.uid,
+                    subtask=self.task.subtask,
+                    parallelism=self.vertex.parallelism,
+                    max_parallelism=self._graph.job.max_parallelism,
+                    attempt=self.settings.attempt,
+                    state=state,
+                    output=outputs[node.id],
+                    metrics=metrics,
+                    job_parameters=self.settings.job_parameters,
+                    job_id=self.settings.job_id,
+                    block_size=self.settings.block_size,
+                    processing_time=lambda: self.processing_time,
+                )
+            )
+
+    @staticmethod
+    def _load(node: StreamNode) -> Operator:
+        """Operators travel as bytes: every subtask unpickles its own copy."""
+        data = node.operator if isinstance(node.operator, bytes) else cloudpickle.dumps(node.operator)
+        operator: Operator = cloudpickle.loads(data)
+        return operator
+
+    def _graph_type(self, node: NodeId, tag: str | None) -> Any:
+        return None if tag is not None else next(n for n in self.vertex.nodes if n.id == node).output_type
+
+    @property
+    def head(self) -> Operator:
+        return self.operators[self.vertex.head.id]
+
+    @property
+    def chain(self) -> list[Operator]:
+        return [self.operators[node.id] for node in self.vertex.nodes]
+
+    # ---------------------------------------------------------------- life cycle
+
+    def open(self) -> None:
+        """After `restore`, if there is something to restore."""
+        for operator in reversed(self.chain):
+            operator.restore_state()
+            operator.open()
+
+    def close(self) -> None:
+        for operator in self.chain:
+            operator.close()
+
+    def rebind(self, settings: SubtaskSettings, emit: Emit) -> None:
+        """A kept subtask serves the next run: its output goes there."""
+        self.settings = settings
+        self._emit = emit
+
+    def begin_epoch(self, epoch: int, attempt: str, processing_time: int) -> None:
+        for router in self._routers:
+            router.begin_epoch(epoch)
+        for operator in self.chain:
+            operator.begin_epoch(epoch, attempt)
+        self.advance_processing_time(processing_time)
+
+    def advance_processing_time(self, now: int) -> None:
+        """Processing time never goes back, even when the machine's clock does."""
+        self.processing_time = max(self.processing_time, now)
+        for operator in self.chain:
+            operator.on_processing_time(self.processing_time)
+
+    def next_processing_timer(self) -> int | None:
+        times = [t for operator in self.chain if (t := operator.next_processing_timer()) is not None]
+        return min(times, default=None)
+
+    @property
+    def watermark(self) -> int:
+        return self.head.current_watermark if self.gate is None else self.gate.valve.watermark
+
+    # ---------------------------------------------------------------- events
+
+    def receive(self, channel: int, event: Event) -> None:
+        assert self.gate is not None, "a source has no channels"
+        self.execute(self.gate.receive(channel, event))
+
+    def execute(self, instructions: Sequence[Instruction]) -> None:
+        head = self.head
+        for instruction in instructions:
+            match instruction:
+                case Record(channel, event, epochs):
+                    for epoch in epochs:
+                        taken = self._open_snapshots[epoch]
+                        if taken.contents is not None:
+                            taken.contents.channel_state.append((channel, event))
+                case Process(channel, block):
+                    head.process(self._input_of[channel], block)
+                case AdvanceWatermark(timestamp):
+                    head.on_watermark(timestamp)
+                case SetIdle(idle):
+                    head.on_idle(idle)
+                case FinishInput():
+                    self.finish()
+                case TakeSnapshot(barrier):
+                    self.take_snapshot(barrier)
+                case ChannelsRecorded(barrier):
+                    self._open_snapshots.pop(barrier.epoch).complete = True
+                case _:
+                    assert_never(instruction)
+
+    def source_steps(self, ranges: Sequence[SplitRange], finished: bool) -> Iterable[None]:
+        """Source vertices: read this epoch's part, yielding after each block; the caller then calls `take_snapshot`."""
+        head = self.head
+        if not isinstance(head, SourceOperator):
+            raise ProtocolError(f"vertex {self.vertex.name!r} is not a source")
+        yield from head.steps(ranges, finished)
+        if finished and not self.finished:
+            self.finish()
+
+    def finish(self) -> None:
+        """All input has ended. What the operators still hold is emitted; barriers go on."""
+        self.finished = True
+        for operator in self.chain:
+            operator.end_input()
+        for router in self._routers:
+            router.broadcast(EndOfData())
+
+    # ---------------------------------------------------------------- snapshots
+
+    def take_snapshot(self, barrier: Barrier) -> None:
+        """The barrier has come (on every channel, when aligned): end the epoch, snapshot, send the barrier on."""
+        for operator in self.chain:
+            operator.end_epoch()
+        committables = {
+            node.operator_id: made for node in self.vertex.nodes if (made := self.operators[node.id].prepare_commit())
+        }
+        for operator in self.chain:
+            operator.snapshot_state()
+        taken = SnapshotTaken(
+            barrier=barrier,
+            contents=self.contents(full=self.full_snapshots) if barrier.checkpoint else None,
+            committables=committables,
+            complete=self.gate is None,
+        )
+        if self.gate is not None:
+            self._open_snapshots[barrier.epoch] = taken
+        self.snapshots.append(taken)
+        for router in self._routers:
+            router.broadcast(barrier)
+        self.on_snapshot(taken)
+
+    full_snapshots = True  # the slot turns this off between compactions
+
+    def contents(self, *, full: bool) -> SnapshotContents:
+        return SnapshotContents(
+            tables=[table for state in self.states.values() for table in state.snapshot(full=full)],
+            gate=None if self.gate is None else self.gate.snapshot(),
+            finished=self.finished,
+            full=full,
+        )
+
+    def restore(self, contents: Iterable[SnapshotContents]) -> None:
+        """Load snapshots of this vertex's operators: for each old subtask its full snapshot first, then its deltas.
+        Entries of other subtasks' key groups are left out, so any old parallelism will do."""
+        gates = []
+        for snapshot in contents:
+            for table in snapshot.tables:
+                state = self.states.get(table.operator)
+                if state is not None:
+                    state.restore(table, self.owned)
+            if snapshot.gate is not None:
+                gates.append(snapshot.gate)
+            self.finished = self.finished or snapshot.finished
+        if self.gate is not None and gates:
+            self.gate.restore(_slowest(gates))
+            for operator in self.chain:
+                operator.current_watermark = self.gate.valve.watermark
+        for state in self.states.values():
+            state.restored()
+
+    def fold(self, *, checkpointed: bool) -> None:
+        for state in self.states.values():
+            state.fold(checkpointed=checkpointed)
+
+    def rollback(self) -> None:
+        for state in self.states.values():
+            state.rollback()
+
+    def resume(self, gate: dict[str, Any] | None, finished: bool) -> None:
+        """Go on from confirmed state in memory (a retry): the gate as it was at the last barrier."""
+        self.finished = finished
+        if self.gate is not None and gate is not None:
+            self.gate.restore(gate)
+            for operator in self.chain:
+                operator.current_watermark = self.gate.valve.watermark
+
+    def take_metrics(self) -> dict[str, OperatorMetrics]:
+        taken = {}
+        for operator_id, metrics in self.metrics.items():
+            taken[operator_id] = OperatorMetrics(
+                records_in=metrics.records_in,
+                records_out=metrics.records_out,
+                late_dropped=metrics.late_dropped,
+                user={**metrics.user, **{name: gauge() for name, gauge in metrics.gauges.items()}},
+            )
+            metrics.records_in = metrics.records_out = metrics.late_dropped = 0
+        return taken
+
+
+def _slowest(gates: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several old subtasks become one (rescaling): event time goes on at the slowest of them."""
+    return min(gates, key=lambda gate: gate["valve"]["watermark"])

@@ -1,0 +1,230 @@
+"""Timestamps and watermarks: the runtime side of a WatermarkStrategy.
+
+Periodic generators emit once, at the end of the data of a split (or, inside a stream, of an epoch), so that block size
+cannot change an answer. A strategy marked `per_record` and custom generators that emit in `on_event` emit right there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.common.watermark_strategy import (
+    BoundedOutOfOrderness,
+    CustomGenerator,
+    Monotonous,
+    NoWatermarks,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
+from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.convert import column_values, to_rows
+from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
+from penstock.records import Block, Columns, Rows
+
+NO_TIMESTAMP = MIN_WATERMARK
+
+
+class _Sink(WatermarkOutput):
+    """Catches what a custom generator emits."""
+
+    def __init__(self) -> None:
+        self.watermark: int | None = None
+        self.idle: bool | None = None
+
+    def emit_watermark(self, watermark: Any) -> None:
+        timestamp = watermark if isinstance(watermark, int) else watermark.timestamp
+        self.watermark = timestamp if self.watermark is None else max(self.watermark, timestamp)
+        self.idle = False
+
+    def mark_idle(self) -> None:
+        self.idle = True
+
+    def mark_active(self) -> None:
+        self.idle = False
+
+    def take(self) -> int | None:
+        watermark, self.watermark = self.watermark, None
+        return watermark
+
+
+class SplitWatermarks:
+    """Timestamps and the watermark of one split (or of one stream): pure but for the user's own functions."""
+
+    def __init__(self, strategy: WatermarkStrategy, input_type: TypeInformation | None) -> None:
+        self.strategy = strategy
+        self.input_type = input_type
+        self.max_timestamp: int | None = None
+        self.emitted = MIN_WATERMARK
+        self.last_active_ms: int | None = None
+        self.idle = False
+        self._output = _Sink()
+        self._custom = strategy.generator.factory() if isinstance(strategy.generator, CustomGenerator) else None
+
+    def stamp(self, block: Block) -> Block:
+        """Give the records their timestamps."""
+        assigner = self.strategy.timestamp_assigner
+        if assigner is None:
+            return block
+        column = getattr(assigner, "column", None)
+        if column is not None and isinstance(block, Columns):
+            array = block.batch.column(block.batch.schema.get_field_index(column))
+            return Columns(block.batch, np.asarray(column_values(_as_millis(array)), dtype=np.int64))
+        rows = to_rows(block, self.input_type)
+        extract = assigner.extract_timestamp
+        before = rows.timestamps or [NO_TIMESTAMP] * len(rows)
+        stamps = [
+            extract(value, NO_TIMESTAMP if old is None else old) for value, old in zip(rows.values, before, strict=True)
+        ]
+        if isinstance(block, Columns):
+            return Columns(block.batch, np.asarray(stamps, dtype=np.int64))
+        return Rows(rows.values, stamps)  # type: ignore[arg-type]
+
+    def observe(self, block: Block, emit: Callable[[Block], None], advance: Callable[[int], None]) -> None:
+        """Pass a stamped block on, with watermarks in between where the strategy asks for them."""
+        if self._custom is not None or self.strategy.per_record:
+            rows = to_rows(block, self.input_type)
+            stamps = rows.timestamps or [None] * len(rows)
+            for value, timestamp in zip(rows.values, stamps, strict=True):
+                emit(Rows([value], None if rows.timestamps is None else [timestamp]))
+                self._on_event(value, timestamp)
+                watermark = self._output.take() if self._custom is not None else self._bounded()
+                self._advance(watermark, advance)
+            return
+        if block.timestamps is not None and len(block):
+            if isinstance(block, Columns):
+                highest = int(block.timestamps.max())
+            else:
+                highest = max(t for t in block.timestamps if t is not None)
+            if self.max_timestamp is None or highest > self.max_timestamp:
+                self.max_timestamp = highest
+        emit(block)
+
+    def _on_event(self, value: Any, timestamp: int | None) -> None:
+        if timestamp is not None and (self.max_timestamp is None or timestamp > self.max_timestamp):
+            self.max_timestamp = timestamp
+        if self._custom is not None:
+            self._custom.on_event(value, NO_TIMESTAMP if timestamp is None else timestamp, self._output)
+
+    def periodic(self, advance: Callable[[int], None]) -> None:
+        """The end of this split's data in the epoch."""
+        if self._custom is not None:
+            self._custom.on_periodic_emit(self._output)
+            self._advance(self._output.take(), advance)
+        else:
+            self._advance(self._bounded(), advance)
+
+    def punctuate(self, watermark: int, advance: Callable[[int], None]) -> None:
+        """The split itself says how far event time has come."""
+        self._advance(watermark, advance)
+
+    def _bounded(self) -> int | None:
+        if self.max_timestamp is None:
+            return None
+        match self.strategy.generator:
+            case Monotonous():
+                return self.max_timestamp - 1
+            case BoundedOutOfOrderness(bound_ms=bound):
+                return self.max_timestamp - bound - 1
+            case NoWatermarks():
+                return None
+        return None
+
+    def _advance(self, watermark: int | None, advance: Callable[[int], None]) -> None:
+        if watermark is not None and watermark > self.emitted:
+            self.emitted = watermark
+            advance(watermark)
+
+    def check_idle(self, now_ms: int, had_data: bool) -> bool:
+        """Idle after `with_idleness` milliseconds of processing time without a record."""
+        if had_data or self.last_active_ms is None:
+            self.last_active_ms = now_ms
+        timeout = self.strategy.idle_timeout_ms
+        self.idle = not had_data and timeout is not None and now_ms - self.last_active_ms >= timeout
+        if self._custom is not None and self._output.idle is not None:
+            self.idle = self._output.idle
+        return self.idle
+
+    def snapshot(self) -> bytes:
+        return pickle.dumps((self.max_timestamp, self.emitted, self.last_active_ms, self.idle, self._custom))
+
+    def restore(self, data: bytes) -> None:
+        self.max_timestamp, self.emitted, self.last_active_ms, self.idle, custom = pickle.loads(data)
+        if self._custom is not None:
+            self._custom = custom
+
+
+def _as_millis(array: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(array.type):
+        return array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    return array
+
+
+class WatermarkOperator(Operator):
+    """assign_timestamps_and_watermarks inside a stream. Watermarks from upstream are replaced, except the final one."""
+
+    def __init__(self, strategy: WatermarkStrategy, input_type: TypeInformation | None) -> None:
+        super().__init__()
+        self.strategy = strategy
+        self.input_type = input_type
+
+    def setup(self, ctx: OperatorContext) -> None:
+        super().setup(ctx)
+        self._watermarks = SplitWatermarks(self.strategy, self.input_type)
+        self._had_data = False
+
+    def user_functions(self) -> Iterable[Any]:
+        return () if self.strategy.timestamp_assigner is None else (self.strategy.timestamp_assigner,)
+
+    def restore_state(self) -> None:
+        self._watermarks = SplitWatermarks(self.strategy, self.input_type)
+        saved = self.ctx.state.operator_list("watermarks")
+        if saved:
+            # After a rescale several subtasks' generators may come together: the slowest one is the safe one.
+            candidates = []
+            for data in saved:
+                watermarks = SplitWatermarks(self.strategy, self.input_type)
+                watermarks.restore(data)
+                candidates.append(watermarks)
+            self._watermarks = min(candidates, key=lambda w: w.emitted)
+            self.current_watermark = self._watermarks.emitted
+
+    def snapshot_state(self) -> None:
+        self.ctx.state.operator_list("watermarks")[:] = [self._watermarks.snapshot()]
+
+    def process(self, input: int, block: Block) -> None:
+        self.ctx.metrics.records_in += len(block)
+        self._had_data = True
+        try:
+            stamped = self._watermarks.stamp(block)
+        except Exception as error:
+            self.fail(error, "timestamp assigner", block if len(block) == 1 else None)
+        self._watermarks.observe(stamped, self._emit_block, self._advance)
+
+    def _emit_block(self, block: Block) -> None:
+        self.ctx.metrics.records_out += len(block)
+        self.ctx.output.block(block)
+
+    def _advance(self, timestamp: int) -> None:
+        self.current_watermark = timestamp
+        self.ctx.output.watermark(timestamp)
+
+    def end_epoch(self) -> None:
+        self._watermarks.periodic(self._advance)
+        before = self._watermarks.idle
+        if self._watermarks.check_idle(self.ctx.processing_time(), self._had_data) != before:
+            self.ctx.output.idle(self._watermarks.idle)
+        self._had_data = False
+
+    def on_watermark(self, timestamp: int) -> None:
+        if timestamp == MAX_WATERMARK:
+            self._advance(timestamp)
+
+    def on_idle(self, idle: bool) -> None:
+        """Idleness upstream says nothing about watermarks made here."""

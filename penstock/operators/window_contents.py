@@ -1,0 +1,140 @@
+"""What a window holds between two firings: the elements themselves, their reduction, or an accumulator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from penstock.datastream.functions import AggregateFunction, ReduceFunction
+from penstock.errors import JobDefinitionError
+from penstock.state.overlay import MISSING, OverlayTable
+
+
+class WindowContents(ABC):
+    """How contents are made, added to, merged and read. Stateless but for the user's function.
+
+    What is passed as `current` belongs to the running epoch (its own object, or a private copy of a confirmed one), so
+    it may be changed in place as long as it is also returned.
+    """
+
+    kind: str  # of the state table
+
+    def user_functions(self) -> Iterable[Any]:
+        return ()
+
+    @abstractmethod
+    def first(self, value: Any) -> Any:
+        """Contents of a window that gets its first element."""
+
+    @abstractmethod
+    def add(self, current: Any, value: Any) -> Any: ...
+
+    def adder(self) -> Callable[[Any, Any], Any]:
+        """`add` with as few calls in between as can be: for loops over many records."""
+        return self.add
+
+    @abstractmethod
+    def merge(self, current: Any, other: Any) -> Any:
+        """Contents of two windows that become one (sessions)."""
+
+    @abstractmethod
+    def inputs(self, current: Any) -> list[Any]:
+        """What a window function is called with."""
+
+
+class ListContents(WindowContents):
+    """All elements in the order of arrival: for `process` and `apply` without a pre-aggregation."""
+
+    kind = "list"
+
+    def first(self, value: Any) -> Any:
+        return [value]
+
+    def add(self, current: Any, value: Any) -> Any:
+        current.append(value)
+        return current
+
+    def merge(self, current: Any, other: Any) -> Any:
+        current.extend(other)
+        return current
+
+    def inputs(self, current: Any) -> list[Any]:
+        return list(current)  # the window may fire again: what a function does to its list stays in the function
+
+
+class ReduceContents(WindowContents):
+    """One value: the reduction of all elements."""
+
+    kind = "reducing"
+
+    def __init__(self, function: Any) -> None:
+        if not isinstance(function, ReduceFunction) and not callable(function):
+            raise JobDefinitionError(
+                f"reduce of a window takes a ReduceFunction or a function of two values, not {function!r}"
+            )
+        self.function = function
+
+    def user_functions(self) -> Iterable[Any]:
+        return (self.function,)
+
+    def adder(self) -> Callable[[Any, Any], Any]:
+        reduce: Callable[[Any, Any], Any] = (
+            self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
+        )
+        return reduce
+
+    def first(self, value: Any) -> Any:
+        return value
+
+    def add(self, current: Any, value: Any) -> Any:
+        return self.adder()(current, value)
+
+    def merge(self, current: Any, other: Any) -> Any:
+        return self.adder()(current, other)
+
+    def inputs(self, current: Any) -> list[Any]:
+        return [current]
+
+
+class AggregateContents(WindowContents):
+    """An accumulator; window functions and downstream get its result."""
+
+    kind = "aggregating"
+
+    def __init__(self, function: AggregateFunction) -> None:
+        if not isinstance(function, AggregateFunction):
+            raise JobDefinitionError(f"aggregate of a window takes an AggregateFunction, not {function!r}")
+        self.function = function
+
+    def user_functions(self) -> Iterable[Any]:
+        return (self.function,)
+
+    def first(self, value: Any) -> Any:
+        function = self.function
+        return function.add(value, function.create_accumulator())
+
+    def add(self, current: Any, value: Any) -> Any:
+        return self.function.add(value, current)
+
+    def merge(self, current: Any, other: Any) -> Any:
+        return self.function.merge(current, other)
+
+    def inputs(self, current: Any) -> list[Any]:
+        return [self.function.get_result(current)]
+
+
+def merge_namespaces(
+    table: OverlayTable, key: Any, target: Any, sources: Sequence[Any], merge: Callable[[Any, Any], Any]
+) -> None:
+    """Fold the entries of `sources` into the entry of `target`, in order, and remove them."""
+    merged = table.get((key, target))
+    for source in sources:
+        if source == target:
+            continue
+        contents = table.get((key, source))
+        if contents is not MISSING:
+            merged = contents if merged is MISSING else merge(merged, contents)
+            table.delete((key, source))
+    if merged is not MISSING:
+        table.put((key, target), merged)

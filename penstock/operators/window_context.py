@@ -1,0 +1,180 @@
+"""What triggers, assigners and window functions see of the window operator: one object each, set to one pane."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.metrics import MetricGroup
+from penstock.datastream.functions import (
+    KeyedStateStore,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    RuntimeContext,
+)
+from penstock.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from penstock.datastream.window import Trigger, WindowAssigner
+from penstock.errors import JobDefinitionError
+from penstock.operators.runtime_context import keyed_state
+from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents, merge_namespaces
+from penstock.operators.window_namespace import WindowNamespace
+
+if TYPE_CHECKING:
+    from penstock.operators.window import WindowOperator
+
+_NONE: WindowNamespace = ()
+
+
+class AssignerContext(WindowAssigner.WindowAssignerContext):
+    def __init__(self, operator: WindowOperator) -> None:
+        self._operator = operator
+
+    def get_current_processing_time(self) -> int:
+        return self._operator.ctx.processing_time()
+
+    def get_runtime_context(self) -> RuntimeContext:
+        return self._operator.runtime_context
+
+
+class PaneStates:
+    """States of a key and a window. `scope` keeps names of triggers, window functions and global state apart."""
+
+    def __init__(self, operator: WindowOperator, scope: str) -> None:
+        self._state = operator.ctx.state
+        self._scope = scope
+        self._handles: dict[str, Any] = {}
+
+    def get(self, descriptor: StateDescriptor, namespace: WindowNamespace) -> Any:
+        handle = self._handles.get(descriptor.name)
+        if handle is None:
+            scoped = copy.copy(descriptor)
+            scoped.name = f"{self._scope}:{descriptor.name}"
+            handle = self._handles[descriptor.name] = keyed_state(self._state, scoped, namespaced=True)
+        handle.namespace = namespace
+        return handle
+
+
+class TriggerContext(Trigger.OnMergeContext):
+    def __init__(self, operator: WindowOperator) -> None:
+        self._operator = operator
+        self._timers = operator.timers
+        self._states = PaneStates(operator, "trigger")
+        self.namespace: WindowNamespace = _NONE
+        self.merged: list[WindowNamespace] = []
+
+    def at(self, namespace: WindowNamespace) -> TriggerContext:
+        self.namespace = self._timers.namespace = namespace
+        return self
+
+    def get_current_processing_time(self) -> int:
+        return self._timers.current_processing_time()
+
+    def get_metric_group(self) -> MetricGroup:
+        return self._operator.runtime_context.get_metrics_group()
+
+    def get_current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+    def register_processing_time_timer(self, time: int) -> None:
+        self._timers.register_processing_time_timer(time)
+
+    def register_event_time_timer(self, time: int) -> None:
+        self._timers.register_event_time_timer(time)
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        self._timers.delete_processing_time_timer(time)
+
+    def delete_event_time_timer(self, time: int) -> None:
+        self._timers.delete_event_time_timer(time)
+
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+        return self._states.get(state_descriptor, self.namespace)
+
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+        match state_descriptor:
+            case ListStateDescriptor():
+                merge = ListContents().merge
+            case ReducingStateDescriptor():
+                merge = ReduceContents(state_descriptor.get_reduce_function()).merge
+            case AggregatingStateDescriptor():
+                merge = AggregateContents(state_descriptor.get_agg_function()).merge
+            case _:
+                raise JobDefinitionError(
+                    f"{type(self._operator.trigger).__name__}.on_merge merges state {state_descriptor.name!r}, but "
+                    f"{type(state_descriptor).__name__} cannot be merged: use list, reducing or aggregating state"
+                )
+        handle = self._states.get(state_descriptor, self.namespace)
+        merge_namespaces(handle._table, self._operator.ctx.state.key(), self.namespace, self.merged, merge)
+
+
+class WindowStateStore(KeyedStateStore):
+    """`context.window_state()`: state of the current key in the current window."""
+
+    def __init__(self, operator: WindowOperator) -> None:
+        self._states = PaneStates(operator, "window")
+        self.namespace: WindowNamespace = _NONE
+
+    def _get(self, descriptor: StateDescriptor) -> Any:
+        return self._states.get(descriptor, self.namespace)
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        return self._get(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._get(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        return self._get(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        return self._get(state_descriptor)  # type: ignore[no-any-return]
+
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        return self._get(state_descriptor)  # type: ignore[no-any-return]
+
+
+class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):
+    """The context of keyed and all-window process functions."""
+
+    def __init__(self, operator: WindowOperator) -> None:
+        self._operator = operator
+        self._window_state = WindowStateStore(operator)
+        self._window: Any = None
+
+    def at(self, window: Any, namespace: WindowNamespace) -> WindowContext:
+        self._window = window
+        self._window_state.namespace = namespace
+        return self
+
+    def window(self) -> Any:
+        return self._window
+
+    def current_processing_time(self) -> int:
+        return self._operator.ctx.processing_time()
+
+    def current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+    def window_state(self) -> KeyedStateStore:
+        if self._operator.merging:
+            raise JobDefinitionError(
+                f"window_state() was asked for in operator {self._operator.ctx.name!r}, whose windows merge "
+                f"({self._operator.assigner!r}): when two of them become one, two states of one name cannot. Use "
+                "global_state(), which belongs to the key, or windows that do not merge"
+            )
+        return self._window_state
+
+    def global_state(self) -> KeyedStateStore:
+        return self._operator.runtime_context

@@ -1,0 +1,162 @@
+"""The relay's side: find or start the slot of this partition and stream one level's rows through it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import pyarrow as pa
+
+from penstock.errors import SlotError
+from penstock.slot.exchange_rows import SCHEMA
+from penstock.slot.process import TOKEN_VARIABLE
+from penstock.slot.registry import START_TIMEOUT_S
+from penstock.slot.wire import Frame, Wire
+
+_IDLE_TIMEOUT_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryAddress:
+    host: str
+    port: int
+    token: str
+    bind: str | None  # where slots listen; None: the address this host reaches the driver from
+
+
+def executor_pid() -> int:
+    """The process a slot must not outlive: the JVM above this Python worker (worker → daemon → executor)."""
+    process = psutil.Process()
+    for parent in process.parents():
+        if "java" in parent.name():
+            return int(parent.pid)
+    return os.getppid()
+
+
+def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, bytes]:
+    """A connection to the slot's process, and the epoch's plan. Starts the process if there is none."""
+    directory = Wire.connect(registry.host, registry.port, registry.token)
+    directory.set_timeout(START_TIMEOUT_S + 30)
+    unreachable: int | None = None
+    starting: _Starting | None = None
+    deadline = time.monotonic() + 2 * START_TIMEOUT_S
+    try:
+        while time.monotonic() < deadline:
+            directory.send_message(
+                {
+                    "op": "find",
+                    "slot": slot,
+                    "epoch": epoch,
+                    "unreachable": unreachable,
+                    "starter": starting is not None,
+                }
+            )
+            answer = directory.receive_message()
+            if "refused" in answer:
+                raise SlotError(f"slot {slot}, epoch {epoch}: {answer['refused']}")
+            if "start" in answer:
+                starting = _Starting(registry, slot, registry.bind or directory.local_host)
+            elif "wait" in answer:
+                if starting is not None and starting.ended(directory):
+                    starting = None
+            else:
+                try:
+                    wire = Wire.connect(answer["host"], answer["port"], registry.token)
+                    wire.set_timeout(_IDLE_TIMEOUT_S)
+                    return wire, answer["plan"]
+                except OSError:
+                    # It died a moment ago; the driver will see its connection close.
+                    unreachable = answer["pid"]
+        raise SlotError(f"slot {slot} could not be reached or started within {2 * START_TIMEOUT_S:.0f} s")
+    finally:
+        directory.close()
+
+
+class _Starting:
+    """A slot process this relay has started, until it has registered with the driver."""
+
+    def __init__(self, registry: RegistryAddress, slot: int, bind: str) -> None:
+        self._slot = slot
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - the child keeps writing to it
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-m", "penstock.slot.process",
+                "--slot", str(slot),
+                "--driver", f"{registry.host}:{registry.port}",
+                "--bind", bind,
+                "--executor", str(executor_pid()),
+            ],
+            env={**os.environ, TOKEN_VARIABLE: registry.token, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            stdin=subprocess.DEVNULL,
+            stderr=self._errors,
+            start_new_session=True,  # a signal to the executor's group is not for us: we watch the executor ourselves
+        )  # fmt: skip
+        threading.Thread(target=self._process.wait, daemon=True).start()  # reap it while we live
+
+    def ended(self, directory: Wire) -> bool:
+        """False while it is on its way. Raises with its own words if it could not start."""
+        status = self._process.poll()
+        if status is None:
+            return False
+        directory.send_message({"op": "start-failed", "slot": self._slot})
+        directory.receive_message()
+        if status == 0:  # another process serves the slot already
+            return True
+        self._errors.seek(0)
+        text = self._errors.read()[-4000:].decode(errors="replace")
+        raise SlotError(f"slot {self._slot} ended with status {status} while starting:\n{text}")
+
+
+class SlotStream:
+    """One level's run: rows are sent by a thread while results are read, so neither side waits for the other.
+
+    The socket's buffers are the bound: when the slot is slow, `send` blocks, Spark's reader behind it waits, and that time is
+    this subtask's back pressure.
+    """
+
+    def __init__(self, wire: Wire, request: dict[str, Any], rows: Iterator[pa.RecordBatch]) -> None:
+        self._wire = wire
+        self._rows = rows
+        self._failure: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        wire.send_message(request)
+        self._sender = threading.Thread(target=self._send, daemon=True)
+        self._sender.start()
+
+    def _send(self) -> None:
+        try:
+            for batch in self._rows:
+                self._wire.send(Frame.ROWS, batch.serialize())
+            self._wire.send(Frame.END)
+        except BaseException as error:  # a Spark task that is killed raises here; the reader must not wait for ever
+            self._failure.put(error)
+            self._wire.close()
+
+    def results(self) -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                kind, payload = self._wire.receive()
+                if kind is Frame.END:
+                    self._sender.join()
+                    return
+                if kind is Frame.ERROR:
+                    report = pickle.loads(payload)
+                    raise SlotError(f"{report['type']}: {report['message']}")
+                yield pa.ipc.read_record_batch(pa.py_buffer(payload), SCHEMA)
+        except (OSError, ValueError) as error:
+            if not self._failure.empty():
+                raise self._failure.get() from error
+            raise SlotError(
+                f"the slot process went away in the middle of its work ({error}); Spark retries the task"
+            ) from error
+        finally:
+            self._wire.close()

@@ -1,0 +1,196 @@
+"""The slot process: `python -m penstock.slot.process`. Holds subtask i of every vertex for the life of the job.
+
+It registers with the driver, is handed the job, and serves relays. The connection to the driver stays open: it is how the
+driver learns at once that a slot died, and how a slot learns that the job is over. A slot ends itself when that connection
+closes, when its executor is gone, or after long silence; it never outlives the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import psutil
+import pyarrow as pa
+
+from penstock.checkpoint.storage import open_storage
+from penstock.checkpoint.store import CheckpointStore
+from penstock.errors import PenstockError, StateLostError, UserFunctionError
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.jobmanager.settings import JobSettings
+from penstock.slot.exchange_rows import SCHEMA
+from penstock.slot.level_run import LevelRun
+from penstock.slot.tasks import HeldTasks
+from penstock.slot.wire import Frame, Wire
+
+TOKEN_VARIABLE = "PENSTOCK_SLOT_TOKEN"
+_SILENCE_S = 3600.0
+_WATCH_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotJob:
+    """What a slot needs to know of the job; travels from the driver with cloudpickle."""
+
+    job_id: str
+    graph: ExecutionGraph
+    settings: JobSettings
+    storage_url: str | None
+
+
+class SlotProcess:
+    def __init__(self, slot: int, token: str, driver: Wire, job: SlotJob) -> None:
+        self._slot, self._token, self._driver, self._job = slot, token, driver, job
+        self._store = (
+            None if job.storage_url is None else CheckpointStore(open_storage(job.storage_url), job.settings.retained)
+        )
+        self._held = HeldTasks(job.graph, self._store)
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._running = threading.Lock()
+        self._active: Wire | None = None
+        self._driver_lock = threading.Lock()
+        self.last_used = time.monotonic()
+
+    def serve(self, sock: socket.socket) -> None:
+        wire = Wire(sock)
+        try:
+            if not wire.accept(self._token):
+                return
+            request = wire.receive_message()
+            # A newer attempt at the same work replaces an older one: its relay is gone or will be ignored.
+            previous, self._active = self._active, wire
+            if previous is not None:
+                previous.close()
+            with self._running:
+                self.last_used = time.monotonic()
+                self._run(wire, request)
+        except (OSError, EOFError, ValueError):
+            pass  # the relay went away; Spark will retry and the next attempt rolls back
+        finally:
+            if self._active is wire:
+                self._active = None
+            wire.close()
+
+    def _run(self, wire: Wire, request: dict[str, Any]) -> None:
+        plan = pickle.loads(request["plan"])
+        try:
+            run = LevelRun(
+                graph=self._job.graph,
+                settings=self._job.settings,
+                job_id=self._job.job_id,
+                store=self._store,
+                held=self._held,
+                plan=plan,
+                level=request["level"],
+                slot=self._slot,
+                slot_name=self._name,
+                attempt=request["attempt"],
+                send=lambda batch: wire.send(Frame.ROWS, batch.serialize()),
+            )
+            while True:
+                kind, payload = wire.receive()
+                if kind is Frame.END:
+                    break
+                run.receive(pa.ipc.read_record_batch(pa.py_buffer(payload), SCHEMA))
+            run.finish()
+            wire.send(Frame.END)
+        except (OSError, EOFError):
+            raise
+        except Exception as error:
+            self._report(wire, request, plan.epoch, error)
+
+    def _report(self, wire: Wire, request: dict[str, Any], epoch: int, error: Exception) -> None:
+        """Tell the driver first: it holds the job's fate. The relay gets the same text and fails the Spark task."""
+        match error:
+            case UserFunctionError():
+                kind = "user"
+            case StateLostError():
+                kind = "state-lost"
+            case PenstockError():
+                kind = "engine"
+            case _:
+                kind = "unexpected"
+        report = {
+            "op": "error",
+            "kind": kind,
+            "epoch": epoch,
+            "level": request["level"],
+            "slot": self._slot,
+            "type": type(error).__name__,
+            "message": str(error) or repr(error),
+            "traceback": "".join(traceback.format_exception(error)),
+        }
+        with self._driver_lock:
+            self._driver.send_message(report)
+        wire.send(Frame.ERROR, pickle.dumps(report))
+
+
+def _watch(slot: SlotProcess, executor_pid: int, executor_started: float) -> None:
+    """End with the executor that started us, or when nobody has asked for anything for long."""
+    while True:
+        time.sleep(_WATCH_S)
+        try:
+            alive = psutil.Process(executor_pid).create_time() == executor_started
+        except psutil.NoSuchProcess:
+            alive = False
+        if not alive or time.monotonic() - slot.last_used > _SILENCE_S:
+            os._exit(0)
+
+
+def _follow_driver(driver: Wire) -> None:
+    """The driver says nothing but "stop"; a closed connection means the same."""
+    with contextlib.suppress(Exception):
+        driver.receive_message()
+    os._exit(0)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="penstock.slot")
+    parser.add_argument("--slot", type=int, required=True)
+    parser.add_argument("--driver", required=True, help="host:port of the driver's slot registry")
+    parser.add_argument("--bind", required=True, help="address to listen on")
+    parser.add_argument("--executor", type=int, required=True, help="pid to end with")
+    args = parser.parse_args(argv)
+    token = os.environ.pop(TOKEN_VARIABLE)
+    executor_started = psutil.Process(args.executor).create_time()
+    listener = socket.create_server((args.bind, 0))
+    host, _, port = args.driver.rpartition(":")
+    driver = Wire.connect(host, int(port), token)
+    driver.set_timeout(30.0)
+    driver.send_message(
+        {
+            "op": "register",
+            "slot": args.slot,
+            "host": args.bind,
+            "port": listener.getsockname()[1],
+            "pid": os.getpid(),
+            "executor": args.executor,
+        }
+    )
+    answer = driver.receive_message()
+    if "job" not in answer:
+        print(f"penstock slot {args.slot}: not needed: {answer.get('message')}", file=sys.stderr)
+        return
+    job: SlotJob = cloudpickle.loads(answer["job"])
+    driver.set_timeout(None)
+    os.dup2(1, 2)  # stderr was the starter's, for errors while starting; from now on it is the executor's output
+    slot = SlotProcess(args.slot, token, driver, job)
+    threading.Thread(target=_watch, args=(slot, args.executor, executor_started), daemon=True).start()
+    threading.Thread(target=_follow_driver, args=(driver,), daemon=True).start()
+    while True:
+        sock, _ = listener.accept()
+        threading.Thread(target=slot.serve, args=(sock,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

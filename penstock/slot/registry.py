@@ -1,0 +1,195 @@
+"""The driver's side of the slots: who serves which slot, what the current epoch is, and what went wrong.
+
+One registry a job. Relays ask it for a slot's address and the epoch's plan; if there is none, one relay gets the
+lease to start it while the others wait. Slots register here and keep the connection open.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.jobmanager.epoch import EpochPlan
+from penstock.slot.wire import Frame, Wire
+
+START_TIMEOUT_S = 60.0
+_STARTER_POLL_S = 0.5
+
+
+@dataclass(slots=True)
+class RegisteredSlot:
+    slot: int
+    host: str
+    port: int
+    pid: int
+    executor: int
+    wire: Wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFailure:
+    """What a slot reported: kind is "user", "state-lost", "engine" or "unexpected"."""
+
+    kind: str
+    epoch: int
+    slot: int
+    type: str
+    message: str
+    traceback: str
+
+
+class SlotRegistry:
+    def __init__(self, bind: str, job: bytes) -> None:
+        self.token = secrets.token_hex(16)
+        self._job = job
+        self._lock = threading.Condition()
+        self._slots: dict[int, RegisteredSlot] = {}
+        self._starting: dict[int, float] = {}  # slot → when its lease ends
+        self._epoch: int | None = None
+        self._plan = b""
+        self._failure: SlotFailure | None = None
+        self._closed = False
+        self.lost = 0  # slot processes that went away while the job ran
+        self.started = 0
+        self._server = socket.create_server((bind, 0), backlog=128)
+        self.host, self.port = self._server.getsockname()[:2]
+        threading.Thread(target=self._accept, name="penstock-registry", daemon=True).start()
+
+    # ---------------------------------------------------------------- for the driver
+
+    def begin(self, plan: EpochPlan) -> None:
+        with self._lock:
+            self._epoch, self._plan, self._failure = plan.epoch, pickle.dumps(plan, protocol=5), None
+
+    def end(self) -> None:
+        """No task of the epoch may start any more: a late, zombie task is refused."""
+        with self._lock:
+            self._epoch = None
+
+    @property
+    def failure(self) -> SlotFailure | None:
+        with self._lock:
+            return self._failure
+
+    @property
+    def slots(self) -> list[RegisteredSlot]:
+        with self._lock:
+            return sorted(self._slots.values(), key=lambda s: s.slot)
+
+    def close(self) -> None:
+        """Tell every slot to end."""
+        with self._lock:
+            self._closed = True
+            slots = list(self._slots.values())
+            self._slots.clear()
+            self._lock.notify_all()
+        for slot in slots:
+            slot.wire.close()
+        self._server.close()
+
+    # ---------------------------------------------------------------- connections
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        sock.settimeout(START_TIMEOUT_S + 30)
+        wire = Wire(sock)
+        try:
+            if not wire.accept(self.token):
+                return
+            while True:
+                message = wire.receive_message()
+                match message["op"]:
+                    case "find":
+                        wire.send_message(self._find(message))
+                    case "start-failed":
+                        with self._lock:
+                            self._starting.pop(message["slot"], None)
+                            self._lock.notify_all()
+                        wire.send_message({})
+                    case "register":
+                        self._registered(wire, message)
+                        return
+        except (OSError, EOFError):
+            return
+        finally:
+            wire.close()
+
+    def _find(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Where slot i is; or leave to start it; or why the task should not run at all."""
+        slot, epoch = message["slot"], message["epoch"]
+        avoid = message.get("unreachable")
+        deadline = time.monotonic() + START_TIMEOUT_S
+        with self._lock:
+            while True:
+                if self._closed or self._epoch != epoch:
+                    return {"refused": f"epoch {epoch} is not running any more (current: {self._epoch})"}
+                if self._failure is not None:
+                    return {"refused": f"epoch {epoch} has failed already: {self._failure.message}"}
+                known = self._slots.get(slot)
+                if known is not None and known.pid != avoid:
+                    return {"host": known.host, "port": known.port, "pid": known.pid, "plan": self._plan}
+                now = time.monotonic()
+                if message.get("starter"):
+                    if self._lock.wait(timeout=_STARTER_POLL_S):
+                        continue
+                    return {"wait": True}
+                if self._starting.get(slot, 0.0) < now:
+                    self._starting[slot] = now + START_TIMEOUT_S
+                    return {"start": True}
+                if not self._lock.wait(timeout=max(0.0, deadline - now)):
+                    return {"refused": f"slot {slot} was not up after {START_TIMEOUT_S:.0f} s"}
+
+    def _registered(self, wire: Wire, message: dict[str, Any]) -> None:
+        """A slot's own connection: hand it the job, then listen until it is gone."""
+        entry = RegisteredSlot(
+            message["slot"], message["host"], message["port"], message["pid"], message["executor"], wire
+        )
+        with self._lock:
+            if self._closed or entry.slot in self._slots:
+                wire.send_message({"message": "the job is over" if self._closed else "the slot is served already"})
+                return
+            self._slots[entry.slot] = entry
+            self._starting.pop(entry.slot, None)
+            self.started += 1
+            self._lock.notify_all()
+        wire.send_message({"job": self._job})
+        wire.set_timeout(None)
+        try:
+            while True:
+                kind, payload = wire.receive()
+                if kind is Frame.MESSAGE:
+                    self._failed(pickle.loads(payload))
+        except (OSError, EOFError, ValueError):
+            pass
+        finally:
+            with self._lock:
+                if self._slots.get(entry.slot) is entry:
+                    del self._slots[entry.slot]
+                    if not self._closed:
+                        self.lost += 1
+                self._lock.notify_all()
+
+    def _failed(self, report: dict[str, Any]) -> None:
+        with self._lock:
+            if report["epoch"] == self._epoch and self._failure is None:
+                self._failure = SlotFailure(
+                    kind=report["kind"],
+                    epoch=report["epoch"],
+                    slot=report["slot"],
+                    type=report["type"],
+                    message=report["message"],
+                    traceback=report["traceback"],
+                )
+                self._lock.notify_all()

@@ -1,0 +1,97 @@
+"""The subtasks a slot holds and which version of their state each has.
+
+The driver's plan names the version an epoch starts from. Whatever happened before (a retry, a zombie attempt, a lost process,
+a job that went back), comparing versions decides: fold and go on, roll back and go on, or restore.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.checkpoint.restore import contents_for
+from penstock.checkpoint.store import CheckpointStore
+from penstock.errors import StateLostError
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.jobmanager.epoch import EpochPlan
+from penstock.operators.subtask import Emit, Subtask, SubtaskSettings
+from penstock.protocol.ids import TaskId
+
+
+@dataclass(slots=True)
+class HeldTask:
+    """`base` is confirmed; `frozen` is what the last run made of it, confirmed when the next plan names it."""
+
+    subtask: Subtask
+    base: str
+    gate: dict[str, Any] | None
+    finished: bool
+    dirty: bool = False  # an attempt has touched it since `base`
+    frozen: str | None = None
+    frozen_checkpoint: bool = False
+    recovered: str = "no"
+
+
+class HeldTasks:
+    def __init__(self, graph: ExecutionGraph, store: CheckpointStore | None) -> None:
+        self._graph = graph
+        self._store = store
+        self._held: dict[TaskId, HeldTask] = {}
+
+    def prepare(self, task: TaskId, plan: EpochPlan, settings: SubtaskSettings, emit: Emit) -> HeldTask:
+        """The task at exactly the version the plan starts from."""
+        wanted = plan.accepted[task]
+        held = self._held.get(task)
+        if held is not None and held.frozen == wanted:
+            held.subtask.fold(checkpointed=held.frozen_checkpoint)
+            held.base, held.frozen, held.dirty = wanted, None, False
+            held.gate = None if held.subtask.gate is None else held.subtask.gate.snapshot()
+            held.finished = held.subtask.finished
+            held.recovered = "no"
+        elif held is not None and held.base == wanted:
+            if held.dirty:
+                held = self._again(held, task, settings, emit)
+        else:
+            held = self._restore(task, plan, wanted, settings, emit)
+        held.subtask.rebind(settings, emit)
+        self._held[task] = held
+        return held
+
+    def _again(self, held: HeldTask, task: TaskId, settings: SubtaskSettings, emit: Emit) -> HeldTask:
+        """A retry: confirmed tables are kept, everything an attempt touched is dropped."""
+        held.subtask.rollback()
+        subtask = Subtask(self._graph, task, settings, emit, states=held.subtask.states)
+        subtask.resume(held.gate, held.finished)
+        subtask.open()
+        return HeldTask(subtask, held.base, held.gate, held.finished, recovered="replayed")
+
+    def _restore(self, task: TaskId, plan: EpochPlan, wanted: str, settings: SubtaskSettings, emit: Emit) -> HeldTask:
+        if not plan.restorable:
+            raise StateLostError(
+                f"task {task} is not in this slot at version {wanted}, and epochs have run since checkpoint "
+                f"{plan.base_checkpoint}: the job goes back to that checkpoint"
+            )
+        subtask = Subtask(self._graph, task, settings, emit)
+        recovered = "no"
+        if plan.base_checkpoint is not None:
+            assert self._store is not None
+            manifest = self._store.load(plan.base_checkpoint)
+            vertex = self._graph.vertex(task)
+            subtask.restore(
+                contents_for(
+                    manifest,
+                    state_id=vertex.state_id,
+                    subtask=task.subtask,
+                    parallelism=vertex.parallelism,
+                    read=self._store.read_state,
+                )
+            )
+            recovered = "restored"
+        subtask.open()
+        gate = None if subtask.gate is None else subtask.gate.snapshot()
+        return HeldTask(subtask, wanted, gate, subtask.finished, recovered=recovered)
+
+    def close(self) -> None:
+        for held in self._held.values():
+            held.subtask.close()
+        self._held.clear()

@@ -1,0 +1,267 @@
+"""A job on Spark: one Structured Streaming query, one Spark job an epoch.
+
+The plan is built once: heartbeats (and whatever Spark itself reads) → level 0 → shuffle → level 1 → … → acknowledgements,
+which `foreachBatch` collects. Spark schedules, shuffles and retries; the JobMaster decides; the slots compute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import FencedError, JobFailedError, PenstockError, StateLostError, UserFunctionError
+from penstock.jobmanager.job_master import JobDescription, JobMaster
+from penstock.jobmanager.restart import RestartState
+from penstock.slot.client import RegistryAddress
+from penstock.slot.exchange_rows import SPARK_SCHEMA
+from penstock.slot.process import SlotJob
+from penstock.slot.registry import SlotFailure, SlotRegistry
+from penstock.spark.relay import heartbeat_relay, ingest_relay, level_relay
+from penstock.spark.session import QUERY_CONF
+from penstock.spark.spark_log import SparkLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSource:
+    """A streaming DataFrame as a source of the job."""
+
+    frame: DataFrame
+    split: str | None = None
+    bounded: bool = False  # ends when a trigger finds nothing new
+
+
+class SparkJob:
+    """Runs a job to its end. `run` blocks; `cancel` and `stop` may be called from other threads."""
+
+    def __init__(
+        self,
+        job: JobDescription,
+        master: JobMaster,
+        session: SparkSession,
+        spark_sources: Mapping[str, SparkSource],
+    ) -> None:
+        self._job, self._master, self._session = job, master, session
+        self._spark_sources = dict(spark_sources)
+        self._restarts = RestartState(
+            job.settings.restart, checkpointing=job.settings.checkpoint_interval_ms is not None
+        )
+        self._cancelled = threading.Event()
+        self.registry: SlotRegistry | None = None
+        self.spark_jobs = 0
+        self.on_state: Callable[[str], None] = lambda state: None
+
+    # ---------------------------------------------------------------- life cycle
+
+    def run(self) -> None:
+        master = self._master
+        master.start()
+        try:
+            self.registry = self._open_registry()
+            while not master.finished and not self._cancelled.is_set():
+                error = self._attempt()
+                if error is None:
+                    break
+                self._restart_or_fail(error)
+        finally:
+            if self.registry is not None:
+                self.registry.close()
+            master.close()
+
+    def cancel(self) -> None:
+        """Stop after the epoch that is running; nothing more is committed than what that epoch commits."""
+        self._cancelled.set()
+
+    def _restart_or_fail(self, error: BaseException) -> None:
+        if isinstance(error, FencedError):
+            raise error
+        delay = self._restarts.delay_ms(int(time.time() * 1000))
+        if delay is None:
+            raise JobFailedError(
+                f"job {self._job.graph.job.job_name!r} failed in epoch {self._master.epoch + 1} and its restart strategy "
+                f"({self._restarts.policy.get_description()}) allows no further attempt after {self._restarts.failures} "
+                f"failure(s): {error}"
+            ) from error
+        self.on_state("RESTARTING")
+        if self._cancelled.wait(delay / 1000):
+            return
+        self._master.recover()
+        self.on_state("RUNNING")
+
+    def _open_registry(self) -> SlotRegistry:
+        host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+        local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
+        storage = self._master.storage
+        blob = cloudpickle.dumps(
+            SlotJob(
+                job_id=self._job.job_id,
+                graph=self._job.graph,
+                settings=self._job.settings,
+                storage_url=None if storage is None else storage.url,
+            )
+        )
+        self._bind = "127.0.0.1" if local else None
+        return SlotRegistry("127.0.0.1" if local else host, blob)
+
+    # ---------------------------------------------------------------- one attempt
+
+    def _attempt(self) -> BaseException | None:
+        """Run the query until the job finishes (None), is cancelled (None) or an epoch fails."""
+        assert self.registry is not None
+        run = _Attempt(self, self.registry)
+        location = self._checkpoint_location()
+        log = SparkLog(location)
+        log.seed(self._master.restored, self._job.graph.slots, len(self._spark_sources))
+        run.log = log
+        query: StreamingQuery | None = None
+        try:
+            query = (
+                self._frame()
+                .writeStream.foreachBatch(run.on_batch)
+                .queryName(f"penstock-{self._job.job_id}")
+                .option("checkpointLocation", str(location))
+                .trigger(processingTime=f"{self._job.settings.epoch_interval_ms} milliseconds")
+                .start()
+            )
+            return run.wait(query, self._cancelled)
+        finally:
+            if query is not None and query.isActive:
+                query.stop()
+            if not self._spark_sources:
+                shutil.rmtree(location, ignore_errors=True)
+
+    def _checkpoint_location(self) -> Path:
+        """Spark's own log: on memory or local disk, thrown away with the query, because ours is the truth. With
+        sources that Spark reads it lives in the job folder: their positions are in it."""
+        if self._spark_sources and self._master.storage is not None and self._master.storage.url.startswith("file:"):
+            base = Path(self._master.storage.url.removeprefix("file://")) / "spark"
+            base.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix=f"{self._master.generation}-{self._master.job_attempt}-", dir=base))
+        shared_memory = Path("/dev/shm")
+        return Path(tempfile.mkdtemp(prefix="penstock-", dir=shared_memory if shared_memory.is_dir() else None))
+
+    def _frame(self) -> DataFrame:
+        assert self.registry is not None
+        graph = self._job.graph
+        slots = graph.slots
+        session = self._session
+        for key, value in QUERY_CONF.items():
+            with contextlib.suppress(PySparkException):  # a key this Spark does not know or does not let us set
+                session.conf.set(key, value)
+        address = RegistryAddress(
+            host=str(self.registry.host), port=self.registry.port, token=self.registry.token, bind=self._bind
+        )
+        heartbeats = (
+            session.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", slots)
+            .option("numPartitions", slots)
+            .option("startTimestamp", 0)
+            .option("advanceMillisPerBatch", 1)
+            .load()
+        )
+        if not self._spark_sources:
+            frame = heartbeats.mapInArrow(level_relay(address, 0, heartbeat=True), SPARK_SCHEMA)
+        else:
+            rows = heartbeats.mapInArrow(heartbeat_relay(slots), SPARK_SCHEMA)
+            vertices = {v.head.operator_id: v for v in graph.job.vertices.values() if v.is_source}
+            for operator_id, source in self._spark_sources.items():
+                vertex = vertices[operator_id]
+                relay = ingest_relay(int(vertex.id), vertex.parallelism, source.split)
+                rows = rows.unionAll(source.frame.mapInArrow(relay, SPARK_SCHEMA))
+            frame = rows.repartitionById(slots, F.col("target")).mapInArrow(
+                level_relay(address, 0, heartbeat=False), SPARK_SCHEMA
+            )
+        for level in range(1, graph.levels):
+            frame = frame.repartitionById(slots, F.col("target")).mapInArrow(
+                level_relay(address, level, heartbeat=False), SPARK_SCHEMA
+            )
+        return frame
+
+
+class _Attempt:
+    """The `foreachBatch` callback of one query and its meeting point with the thread that waits for it.
+
+    The callback never raises: a failure is recorded and the query is stopped between two epochs, because stopping Spark
+    in the middle of one makes it print errors of its own.
+    """
+
+    def __init__(self, job: SparkJob, registry: SlotRegistry) -> None:
+        self._spark_job, self._registry = job, registry
+        self._master = job._master
+        self._over = threading.Event()
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self.log: SparkLog | None = None
+
+    def on_batch(self, frame: DataFrame, batch: int) -> None:
+        if self._over.is_set():
+            return
+        try:
+            if self._spark_job._cancelled.is_set():
+                self._over.set()
+            else:
+                self._run_epoch(frame, batch + 1)
+        except BaseException as error:
+            self._error = self._explain(error)
+            self._over.set()
+        if self._over.is_set():
+            self._stopping.wait(5.0)
+            time.sleep(0.02)  # stop() interrupts this thread: better here than while Spark writes its log
+
+    def _run_epoch(self, frame: DataFrame, epoch: int) -> None:
+        master, assert_log = self._master, self.log
+        assert assert_log is not None
+        progress = assert_log.progress(epoch - 1)
+        sources = self._spark_job._spark_sources
+        finished = {
+            operator_id: source.bounded and not progress.changed(index)
+            for index, (operator_id, source) in enumerate(sources.items())
+        }
+        data = any(progress.changed(index) for index in range(len(sources)))
+        plan = master.plan_epoch(epoch, spark_finished=finished, spark_data=data)
+        if plan is None:
+            return
+        self._registry.begin(plan)
+        try:
+            rows = frame.toArrow()
+        finally:
+            self._registry.end()
+        self._spark_job.spark_jobs += 1
+        acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
+        master.complete_epoch(epoch, acks, spark_offsets=progress.to_json() if sources else None)
+        if master.finished:
+            self._over.set()
+
+    def _explain(self, error: BaseException) -> BaseException:
+        """The slot's own words instead of Spark's wrapping of them."""
+        failure: SlotFailure | None = self._registry.failure
+        if failure is None:
+            return error
+        kinds: dict[str, type[PenstockError]] = {"user": UserFunctionError, "state-lost": StateLostError}
+        explained: PenstockError = kinds.get(failure.kind, PenstockError)(failure.message)
+        explained.add_note(f"in slot {failure.slot}, epoch {failure.epoch}:\n{failure.traceback}")
+        return explained
+
+    def wait(self, query: StreamingQuery, cancelled: threading.Event) -> BaseException | None:
+        while not self._over.wait(0.05):
+            if not query.isActive:
+                problem = query.exception()
+                return JobFailedError(f"Spark ended the query by itself: {problem}")
+        stopper: Any = threading.Thread(target=query.stop, daemon=True)
+        stopper.start()
+        self._stopping.set()
+        stopper.join(60.0)
+        return self._error

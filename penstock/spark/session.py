@@ -1,0 +1,65 @@
+"""The SparkSession a job runs in: the user's own if there is one, else a local one made for Penstock."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from penstock.errors import ConfigurationError
+
+# A session of our own. Every entry has its reason.
+_OWN: dict[str, str] = {
+    "spark.master": "local[*,4]",  # the second number: a failed task (a killed slot) is tried again, as on a cluster
+    "spark.app.name": "penstock",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",  # TCP's delayed acknowledgements cost 40 ms a stage
+    "spark.sql.streaming.numRecentProgressUpdates": "4",
+}
+
+# What a Penstock query needs, whoever made the session.
+QUERY_CONF: dict[str, str] = {
+    "spark.sql.adaptive.enabled": "false",  # partition i must stay partition i, and an epoch must be one job
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # exchange rows are blocks, not records
+    # Spark's own log is rebuilt from our checkpoints, so it need not be careful: plain files, no checksums.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.codegen.wholeStage": "true",
+}
+
+
+def check_java() -> None:
+    """Spark needs Java 17 or later: say so before the JVM's own cryptic failure."""
+    home = os.environ.get("JAVA_HOME")
+    found = os.path.exists(os.path.join(home, "bin", "java")) if home else shutil.which("java") is not None
+    if not found:
+        where = f"JAVA_HOME is {home}, but there is no bin/java in it" if home else "there is no `java` on the PATH"
+        raise ConfigurationError(
+            f"Spark needs a Java runtime, version 17 or later: {where}. Install one (Debian/Ubuntu: apt-get install "
+            "openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew install openjdk@17), or use "
+            "the embedded runtime for tests: PENSTOCK_RUNTIME=embedded"
+        )
+
+
+def spark_session(config: Mapping[str, str]) -> SparkSession:
+    """The active session, or a new one from `spark.*` keys of the job's configuration over our defaults."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must be this Python, with these packages
+    builder = SparkSession.builder
+    for key, value in {**_OWN, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(config.get("penstock.spark.log-level", "ERROR"))
+    return session

@@ -1,0 +1,29 @@
+"""`env.from_spark`: a streaming DataFrame as a columnar source."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from penstock.common.typeinfo import RowTypeInfo, TypeInformation
+from penstock.common.watermark_strategy import ColumnTimestampAssigner, WatermarkStrategy
+from penstock.errors import JobDefinitionError
+from penstock.spark.job import SparkSource
+from penstock.spark.types import type_of_arrow
+
+
+def spark_source(
+    frame: DataFrame, split: str | None, timestamp: str | None, strategy: WatermarkStrategy, bounded: bool
+) -> tuple[SparkSource, WatermarkStrategy, TypeInformation]:
+    if not getattr(frame, "isStreaming", False):
+        raise JobDefinitionError(
+            "from_spark takes a streaming DataFrame, as spark.readStream...load() gives; this one is not a stream"
+        )
+    for what, name in (("split", split), ("timestamp", timestamp)):
+        if name is not None and name not in frame.columns:
+            raise JobDefinitionError(f"from_spark: the {what} column {name!r} is not among {frame.columns}")
+    if timestamp is not None:
+        strategy = strategy.with_timestamp_assigner(ColumnTimestampAssigner(timestamp))
+    schema = to_arrow_schema(frame.schema)
+    type_info = RowTypeInfo([type_of_arrow(field.type) for field in schema], [field.name for field in schema])
+    return SparkSource(frame=frame, split=split, bounded=bounded), strategy, type_info

@@ -1,0 +1,137 @@
+"""Processes under test: the driver, and everything below it, found by parentage and command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from penstock.testing.kill import NotOurs, Target, kill
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass
+class Driver:
+    """One run of `tests.chaos.job`; started again with the same arguments after it was killed."""
+
+    folder: Path
+    arguments: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    _log: IO[bytes] | None = None
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._log = (self.folder / f"driver-{self.starts}.log").open("wb")
+        self.starts += 1
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.job", str(self.folder), *self.arguments],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **self.environment},
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def finished(self) -> bool:
+        return self.process is not None and self.process.poll() == 0
+
+    def log(self) -> str:
+        logs = sorted(self.folder.glob("driver-*.log"))
+        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-4000:]}" for log in logs[-2:])
+
+    def reports(self) -> list[dict[str, Any]]:
+        journal = self.folder / "job" / "epochs.jsonl"
+        if not journal.exists():
+            return []
+        lines = []
+        for line in journal.read_text().splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:  # the last line of a killed driver
+                continue
+        return lines
+
+    def wait_for(self, condition: Any, timeout: float, what: str) -> None:
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{what} did not happen within {timeout:.0f} s\n{self.log()}")
+
+    def descendants(self, command: str) -> list[psutil.Process]:
+        assert self.process is not None
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                if command in " ".join(process.cmdline()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def slots(self) -> list[int]:
+        """Slot pids of the newest epoch."""
+        reports = self.reports()
+        return [] if not reports else [int(name.rpartition(":")[2]) for name in reports[-1]["slots"]]
+
+    # ------------------------------------------------------------ faults; each returns the pid it killed
+
+    def kill_slot(self, rng: random.Random) -> int:
+        return self._kill(rng.choice(self.slots()), "penstock.slot.process")
+
+    def kill_python_worker(self, rng: random.Random) -> int:
+        workers = [p for p in self.descendants("pyspark") if p.children() == [] and "daemon" in " ".join(p.cmdline())]
+        return self._kill(rng.choice(workers).pid, "pyspark")
+
+    def kill_executor(self, rng: random.Random) -> int:
+        return self._kill(rng.choice(executors()).pid, "CoarseGrainedExecutorBackend")
+
+    def kill_driver(self, rng: random.Random) -> int:
+        assert self.process is not None
+        pid = self._kill(self.process.pid, "tests.chaos.job")
+        self.process.wait(10)
+        return pid
+
+    def _kill(self, pid: int, command: str) -> int:
+        kill(Target.of(pid, command_contains=command))
+        return pid
+
+
+def executors() -> list[psutil.Process]:
+    """Executors of this machine's test clusters (local-cluster or standalone)."""
+    return [p for p in psutil.process_iter(["cmdline"]) if _is_executor(p.info["cmdline"])]
+
+
+def _is_executor(command: list[str] | None) -> bool:
+    return command is not None and any("CoarseGrainedExecutorBackend" in part for part in command)
+
+
+def left_behind(since: float) -> list[str]:
+    """Slot processes and executors started after `since` that are still there."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline", "create_time"]):
+        command = " ".join(process.info["cmdline"] or [])
+        ours = "penstock.slot.process" in command or "CoarseGrainedExecutorBackend" in command
+        if ours and process.info["create_time"] >= since and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(f"{process.info['pid']} {command[:100]}")
+    return found
+
+
+__all__ = ["Driver", "NotOurs", "executors", "left_behind"]

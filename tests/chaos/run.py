@@ -1,0 +1,125 @@
+"""One chaos run: start the job, kill things, bring the driver back when it was the victim, compare the output."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.chaos.cluster import Driver, left_behind
+from tests.chaos.verify import verify
+
+KINDS = ("slot", "python-worker", "executor", "driver")
+
+
+@dataclass
+class Kill:
+    kind: str
+    pid: int
+    epoch: int
+    recovery_s: float = 0.0
+    generation: int = 0
+    job_attempt: int = 0
+
+
+@dataclass
+class Outcome:
+    kills: list[Kill] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    restored_tasks: int = 0
+    replayed_tasks: int = 0
+    job_restarts: int = 0
+    driver_starts: int = 0
+
+
+def run(
+    folder: Path,
+    *,
+    master: str,
+    kinds: list[str],
+    records: int,
+    rate: int,
+    seed: int,
+    parallelism: int = 2,
+    splits: int = 3,
+    options: dict[str, str] | None = None,
+    timeout: float = 300.0,
+) -> Outcome:
+    rng = random.Random(seed)
+    started, wall = time.monotonic(), time.time()
+    arguments = [f"records={records}", f"rate={rate}", f"parallelism={parallelism}", f"splits={splits}"]
+    arguments += [f"spark.master={master}", "spark.task.maxFailures=8", "restart-strategy.type=fixed-delay"]
+    arguments += ["restart-strategy.fixed-delay.attempts=20", "restart-strategy.fixed-delay.delay=200 ms"]
+    arguments += [f"{key}={value}" for key, value in (options or {}).items()]
+    driver = Driver(folder, arguments)
+    outcome = Outcome()
+    driver.start()
+    try:
+        for kind in kinds:
+            before = len(driver.reports())
+            pause = rng.randint(2, 5)
+            driver.wait_for(
+                lambda: len(driver.reports()) >= before + pause or not driver.running, timeout, f"{pause} more epochs"
+            )
+            assert driver.running, f"the job ended before the kill of a {kind}: raise records\n{driver.log()}"
+            time.sleep(rng.random() * 0.4)  # anywhere inside an epoch
+            outcome.kills.append(_kill(driver, kind, rng, timeout))
+        driver.wait_for(lambda: not driver.running, timeout, "the end of the job")
+        assert driver.finished, f"the job failed\n{driver.log()}"
+    finally:
+        if driver.running:
+            driver.kill_driver(rng)
+    outcome.counts = verify(folder, records, splits)
+    reports = driver.reports()
+    outcome.seconds = time.monotonic() - started
+    outcome.restored_tasks = sum(report["restored_tasks"] for report in reports)
+    outcome.replayed_tasks = sum(report["replayed_tasks"] for report in reports)
+    outcome.job_restarts = sum(
+        a["generation"] == b["generation"] and a["job_attempt"] < b["job_attempt"]
+        for a, b in zip(reports, reports[1:], strict=False)
+    )
+    outcome.driver_starts = driver.starts
+    driver.wait_for(lambda: not left_behind(wall), 15, f"the end of all its processes: {left_behind(wall)}")
+    return outcome
+
+
+def _kill(driver: Driver, kind: str, rng: random.Random, timeout: float) -> Kill:
+    last = driver.reports()[-1]
+    act = {
+        "slot": driver.kill_slot,
+        "python-worker": driver.kill_python_worker,
+        "executor": driver.kill_executor,
+        "driver": driver.kill_driver,
+    }[kind]
+    pid = _insist(act, rng)
+    moment = time.monotonic()
+    assert not _alive(pid), f"{kind} {pid} survived SIGKILL"
+    if kind == "driver":
+        driver.start()
+    after = driver.reports()[-1]["epoch"]
+    driver.wait_for(
+        lambda: driver.reports()[-1]["epoch"] > after or not driver.running, timeout, f"an epoch after killing a {kind}"
+    )
+    now = driver.reports()[-1]
+    return Kill(kind, pid, last["epoch"], time.monotonic() - moment, now["generation"], now["job_attempt"])
+
+
+def _insist(act: object, rng: random.Random) -> int:
+    """The victim may end by itself between choosing and killing: choose again."""
+    for _ in range(50):
+        try:
+            return int(act(rng))  # type: ignore[operator]
+        except (psutil.Error, IndexError):
+            time.sleep(0.1)
+    raise AssertionError("no victim could be found in 5 s")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
