@@ -13,7 +13,6 @@ from penstock.state import snapshot_file
 from penstock.state.backend import OPERATOR_KINDS
 from penstock.state.snapshot_file import TableDelta
 
-
 _CHANNEL_KIND = "channel"  # a table of its own: number on the way → (channel, event)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -15,6 +15,7 @@ from penstock.connectors.print_sink import PrintSink
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
+    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -37,8 +38,8 @@ from penstock.protocol.ids import NodeId
 if TYPE_CHECKING:
     from penstock.datastream.collector import CloseableIterator
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
-    from penstock.datastream.windowed_stream import AllWindowedStream, WindowedStream
     from penstock.datastream.window import WindowAssigner
+    from penstock.datastream.windowed_stream import AllWindowedStream, WindowedStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,12 @@ class DataStream:
         stream = self._apply(name, SinkOperator(sink, self._type), None, kind="sink", parallelism=parallelism)
         return DataStreamSink(stream._node)
 
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None, limit: None = None) -> CloseableIterator: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[Any]: ...
+
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
@@ -370,5 +377,6 @@ def _what(value: Any) -> str:
 
 
 def _check_function(function: Any, kind: type, verb: str) -> None:
-    if inspect.isclass(function) or not (callable(function) or isinstance(function, kind)):
+    uninstantiated = inspect.isclass(function) and issubclass(function, Function)
+    if uninstantiated or not (callable(function) or isinstance(function, kind)):
         raise JobDefinitionError(f"{verb} takes a function or a {kind.__name__}, not {_what(function)}")

@@ -35,7 +35,7 @@ class JobClient:
         self._cancelled = False
         self._result: Future[JobExecutionResult] = Future()
         job.on_state = self._on_state
-        # Not a daemon: an interpreter that ends waits for the job, and Spark is shut down after it.
+        # A daemon: the job lives as long as the driver process. A script that wants its end waits for the result.
         self._thread = threading.Thread(target=self._run, name=f"penstock-{job_id[:8]}", daemon=True)
 
     def _start(self) -> JobClient:

@@ -232,29 +232,35 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
 
 
 class ValueStateDescriptor(StateDescriptor):
-    def __init__(self, name: str, value_type_info: TypeInformation) -> None:
-        super().__init__(name, value_type_info)
+    def __init__(self, name: str, value_type_info: TypeInformation | None = None) -> None:
+        super().__init__(name, value_type_info or Types.PICKLED_BYTE_ARRAY())
 
 
 class ListStateDescriptor(StateDescriptor):
     """Its `type_info` is that of the whole list."""
 
-    def __init__(self, name: str, elem_type_info: TypeInformation) -> None:
-        super().__init__(name, Types.LIST(elem_type_info))
+    def __init__(self, name: str, elem_type_info: TypeInformation | None = None) -> None:
+        super().__init__(name, Types.LIST(elem_type_info or Types.PICKLED_BYTE_ARRAY()))
 
 
 class MapStateDescriptor(StateDescriptor):
     """Its `type_info` is that of the whole map."""
 
-    def __init__(self, name: str, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
-        super().__init__(name, Types.MAP(key_type_info, value_type_info))
+    def __init__(
+        self, name: str, key_type_info: TypeInformation | None = None, value_type_info: TypeInformation | None = None
+    ) -> None:
+        pickled = Types.PICKLED_BYTE_ARRAY()
+        super().__init__(name, Types.MAP(key_type_info or pickled, value_type_info or pickled))
 
 
 class ReducingStateDescriptor(StateDescriptor):
     def __init__(
-        self, name: str, reduce_function: ReduceFunction | Callable[[Any, Any], Any], type_info: TypeInformation
+        self,
+        name: str,
+        reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        type_info: TypeInformation | None = None,
     ) -> None:
-        super().__init__(name, type_info)
+        super().__init__(name, type_info or Types.PICKLED_BYTE_ARRAY())
         if isinstance(reduce_function, ReduceFunction):
             self._reduce_function: ReduceFunction = reduce_function
         elif callable(reduce_function):
@@ -271,8 +277,10 @@ class ReducingStateDescriptor(StateDescriptor):
 class AggregatingStateDescriptor(StateDescriptor):
     """Its `type_info` is that of the accumulator."""
 
-    def __init__(self, name: str, agg_function: AggregateFunction, state_type_info: TypeInformation) -> None:
-        super().__init__(name, state_type_info)
+    def __init__(
+        self, name: str, agg_function: AggregateFunction, state_type_info: TypeInformation | None = None
+    ) -> None:
+        super().__init__(name, state_type_info or Types.PICKLED_BYTE_ARRAY())
         if not isinstance(agg_function, AggregateFunction):
             raise TypeError(f"Aggregating state {name!r} needs an AggregateFunction, not {agg_function!r}")
         self._agg_function = agg_function

@@ -93,6 +93,10 @@ class StreamExecutionEnvironment:
         return self
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        if execution_mode is RuntimeExecutionMode.BATCH:
+            raise JobDefinitionError(
+                "the BATCH runtime mode is not there yet: a bounded job runs in STREAMING mode to its end"
+            )
         self._runtime_mode = execution_mode
         return self
 
@@ -111,6 +115,10 @@ class StreamExecutionEnvironment:
         return self._checkpoint_config.get_checkpointing_mode()
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        if not isinstance(state_backend, HashMapStateBackend):
+            raise JobDefinitionError(
+                f"{type(state_backend).__name__} is not there yet: state lives in HashMapStateBackend"
+            )
         self._state_backend = state_backend
         return self
 

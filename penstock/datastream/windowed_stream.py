@@ -58,9 +58,7 @@ class _Windowed:
             raise JobDefinitionError(f"the allowed lateness cannot be negative, but is {time_ms} ms")
         self._lateness = int(time_ms)
 
-    def _window(
-        self, function: Any, contents: WindowContents, output_type: TypeInformation | None
-    ) -> DataStream:
+    def _window(self, function: Any, contents: WindowContents, output_type: TypeInformation | None) -> DataStream:
         operator = WindowOperator(
             assigner=self._assigner,
             trigger=self._trigger if self._trigger is not None else self._assigner.get_default_trigger(None),

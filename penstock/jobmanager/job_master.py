@@ -18,7 +18,7 @@ from penstock.checkpoint.manifest import Manifest, StateHandle, TaskState, pack_
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.connectors.base import Committer, Json, Sink, Source, SourcePlan, SplitEnumerator, SplitRange
-from penstock.errors import FencedError, ProtocolError
+from penstock.errors import FencedError, JobDefinitionError, ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager import faults
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, SourceRanges, TaskAck
@@ -135,6 +135,7 @@ class JobMaster:
         return f"{self.generation}.{self.job_attempt}@{self.epoch if self.restored else 0}"
 
     def _adopt(self, manifest: Manifest) -> None:
+        self._check_claims(manifest)
         self._source_states = {k: v["state"] for k, v in manifest.sources.items()}
         self._source_done = {k for k, v in manifest.sources.items() if v["finished"]}
         self._processing_time = manifest.processing_time_ms
@@ -143,6 +144,23 @@ class JobMaster:
             vertex = vertices.get(state.vertex)
             if vertex is not None and vertex.parallelism == state.parallelism:
                 self._chains[TaskId(vertex.id, state.subtask)] = state.handles
+
+    def _check_claims(self, manifest: Manifest) -> None:
+        """State that no operator of this job would pick up is refused, not dropped."""
+        graph = self.job.graph.job
+        if manifest.max_parallelism != graph.max_parallelism:
+            raise JobDefinitionError(
+                f"checkpoint {manifest.checkpoint_id} was taken with max parallelism {manifest.max_parallelism}, this job has "
+                f"{graph.max_parallelism}: keys would belong to other key groups. Call env.set_max_parallelism"
+                f"({manifest.max_parallelism})"
+            )
+        unclaimed = sorted(set(manifest.statistics.get("stateful", ())) - set(graph.operators()))
+        if unclaimed and not self.settings.ignore_unclaimed_state:
+            raise JobDefinitionError(
+                f"checkpoint {manifest.checkpoint_id} holds state of operators {unclaimed} that this job does not have (it has "
+                f"{sorted(graph.operators())}). Give the operators their old uids, or set "
+                "execution.state-recovery.ignore-unclaimed-state to true to drop that state"
+            )
 
     def _load_logged_plans(self) -> None:
         """Plans of epochs that were logged but did not complete: the same offsets are read again.
@@ -198,7 +216,8 @@ class JobMaster:
         if logged is None and self._logged_plans:
             # This epoch brought nothing and was skipped, and later ones were planned from where it started.
             if not (stop or spark_data or self._pending):
-                return self._skip(epoch)
+                self._skip(epoch)
+                return None
             self._drop_logged_plans()
         if logged is not None:
             now = max(int(logged["processing_time"]), self._processing_time)
@@ -217,13 +236,14 @@ class JobMaster:
         finished = all(ranges.finished for ranges in sources.values())
         has_data = spark_data or any(r.start != r.end or r.last for s in sources.values() for r in s.ranges)
         if not (stop or finished or has_data or logged is not None or self._due(now)) and not self._pending:
-            return self._skip(epoch)
+            self._skip(epoch)
+            return None
         self._processing_time = now
         self._last_run_ms = now
         restorable, self._dirty = not self._dirty, True
         plan_ = EpochPlan(
             epoch=epoch,
-            checkpoint=self.store is not None and (stop or finished or self._checkpoint_due(now)),
+            checkpoint=self.store is not None and (stop or finished or self._checkpoint_due()),
             processing_time=now,
             sources=sources,
             accepted=dict(self._accepted),
@@ -244,14 +264,17 @@ class JobMaster:
         self.epoch = epoch
         self._coordinator.reset(epoch)
 
-    def _checkpoint_due(self, now: int) -> bool:
+    def _checkpoint_due(self) -> bool:
+        """By the clock, not by the epoch's processing time: a replayed epoch has that of its first run. A clock that was
+        set back must not put checkpoints off until it has caught up."""
         interval = self.settings.checkpoint_interval_ms
-        return interval is not None and now - self._last_checkpoint_ms >= interval
+        elapsed = self.clock() - self._last_checkpoint_ms
+        return interval is not None and (elapsed >= interval or elapsed < 0)
 
     def _due(self, now: int) -> bool:
         """Reasons to run an epoch that brings no data: a timer, a checkpoint owed, idleness to be noticed."""
         timer = self._next_timer is not None and self._next_timer <= now
-        owed = self._dirty and self.store is not None and self._checkpoint_due(now)
+        owed = self._dirty and self.store is not None and self._checkpoint_due()
         return timer or owed or now - self._last_run_ms >= self.settings.quiet_interval_ms
 
     def _plan_source(
@@ -385,7 +408,10 @@ class JobMaster:
             tasks=tuple(tasks),
             committables={sink: pack_committables(made) for sink, made in committables.items()},
             finished=plan.finished,
-            statistics={"bytes": size},
+            statistics={
+                "bytes": size,
+                "stateful": sorted(n.operator_id for v in graph.job.vertices.values() for n in v.nodes if n.stateful),
+            },
         )
         ownership.check_current(self.storage, self.generation)
         self.reach("before-manifest", plan.epoch)

@@ -59,8 +59,8 @@ def _storage(job: JobDescription) -> CheckpointStorage | None:
     if settings.checkpoint_dir is not None:
         return open_storage(f"{settings.checkpoint_dir.rstrip('/')}/{job.job_id}")
     raise ConfigurationError(
-        "checkpointing is on, but there is nowhere to keep checkpoints: set 'penstock.job.dir' (a folder of this job; it is resumed "
-        "from there by itself) or 'execution.checkpointing.dir' (a folder for all jobs)"
+        "checkpointing is on, but nothing says where to keep checkpoints: set 'penstock.job.dir' (this job's own folder, "
+        "from which it resumes by itself) or 'execution.checkpointing.dir' (a folder for all jobs)"
     )
 
 

@@ -37,6 +37,7 @@ class JobSettings:
     inline_threshold: int = 20 * 1024
     compact_after: int = 10
     fall_back_to_older: bool = False
+    ignore_unclaimed_state: bool = False
     restart: RestartStrategyConfiguration | None = None
     epoch_timeout_ms: int = 600_000
 
@@ -84,6 +85,8 @@ class JobSettings:
             inline_threshold=number("penstock.checkpoint.inline-threshold", defaults.inline_threshold, 0),
             compact_after=number("penstock.checkpoint.compact-after", defaults.compact_after),
             fall_back_to_older=config.get("penstock.checkpoint.fall-back", "false").lower() == "true",
+            ignore_unclaimed_state=config.get("execution.state-recovery.ignore-unclaimed-state", "false").lower()
+            == "true",
             restart=_restart(config),
         )
 

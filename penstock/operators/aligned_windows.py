@@ -152,6 +152,7 @@ class AlignedWindows:
                     collector.stamps.append(end)
                 else:
                     operator.evaluate(contents, TimeWindow(*namespace), namespace)
-        if timestamp == min(end + self._lateness, MAX_LONG_VALUE):
+        if timestamp == (min(end + self._lateness, MAX_LONG_VALUE) if self._lateness else end):
             self._table.delete(entry)
-            operator.clear_function(TimeWindow(*namespace), namespace)
+            if operator.clears:
+                operator.clear_function(TimeWindow(*namespace), namespace)

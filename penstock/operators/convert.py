@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
-from penstock.common.types import _create_row
+from penstock.common.types import Row, RowKind
 from penstock.errors import PenstockError
 from penstock.records import Block, Columns, Rows
 
@@ -38,8 +38,23 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
     elif type_info is not None and not isinstance(type_info, RowTypeInfo) and len(columns) == 1:
         values = columns[0]
     else:
-        values = [_create_row(names, row) for row in zip(*columns, strict=True)]
+        values = _named_rows(names, columns)
     return Rows(values, timestamps)
+
+
+def _named_rows(names: list[str], columns: list[list[Any]]) -> list[Any]:
+    """What `_create_row` gives for each row, without its calls: this runs once per record. The rows share one list of
+    names, which rows replace (`set_field_names`) and never change."""
+    new, insert = Row.__new__, RowKind.INSERT
+    rows: list[Any] = []
+    append = rows.append
+    for values in zip(*columns, strict=True):
+        row = new(Row)
+        row._fields = names
+        row._values = list(values)
+        row._row_kind = insert
+        append(row)
+    return rows
 
 
 def to_columns(block: Block, type_info: TypeInformation, where: str) -> Columns:

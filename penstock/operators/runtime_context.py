@@ -37,6 +37,11 @@ from penstock.state.states import (
 def keyed_state(state: OperatorState, descriptor: StateDescriptor, *, namespaced: bool = False) -> _Handle:
     """The handle of a keyed state; `namespaced` state belongs to a key and a window."""
     name = descriptor.get_name()
+    if descriptor.ttl_config is not None:
+        raise JobDefinitionError(
+            f"state {name!r} of operator {state.operator!r} has a time-to-live, which Penstock does not have yet: register a "
+            "timer that clears the state instead"
+        )
 
     def table(kind: str) -> Any:
         return state.table(name, kind, namespaced=namespaced)

@@ -43,12 +43,14 @@ class SourceOperator(Operator):
         for split, _, data, _ in mine:
             self._splits[split] = SplitWatermarks(self.strategy, self.produced_type)
             self._splits[split].restore(data)
-            self._valve.add(split)
-        self._valve.watermark = min((combined for *_, combined in mine), default=self._valve.watermark)
-        for split, watermarks in self._splits.items():
-            self._valve.advance(split, watermarks.emitted)
-            if watermarks.idle:
-                self._valve.set_idle(split, True)
+        # All at once: advancing one split after the other would let the first one's watermark pass the others by.
+        self._valve.restore(
+            {
+                "watermark": min((combined for *_, combined in mine), default=self._valve.watermark),
+                "channels": [[split, marks.emitted, marks.idle, False] for split, marks in self._splits.items()],
+            },
+            self._splits,
+        )
         self.current_watermark = self._valve.watermark
 
     def snapshot_state(self) -> None:

@@ -75,6 +75,7 @@ class WindowOperator(TimedOperator):
         self.late_tag = late_tag
         self.input_type = input_type
         self.merging = isinstance(assigner, MergingWindowAssigner)
+        self.clears = isinstance(function, (ProcessWindowFunction, ProcessAllWindowFunction))
         self._event_time = assigner.is_event_time()
         self._fast_path = fast_path
         self._check()
@@ -96,8 +97,8 @@ class WindowOperator(TimedOperator):
                 )
         elif not isinstance(self.function, fitting):
             raise JobDefinitionError(
-                f"a window over {'a whole' if self.selector is None else 'a keyed'} stream takes a "
-                f"{fitting[0].__name__} or a {fitting[1].__name__}, not {self.function!r}"
+                f"a window over {'a whole' if self.selector is None else 'a keyed'} stream takes "
+                f"{fitting[0].__name__} or {fitting[1].__name__}, not {self.function!r}"
             )
 
     def setup(self, ctx: OperatorContext) -> None:
@@ -297,7 +298,7 @@ class WindowOperator(TimedOperator):
 
     def clear_function(self, window: Any, namespace: WindowNamespace) -> None:
         """The pane is dropped: let the window function clear its state."""
-        if isinstance(self.function, (ProcessWindowFunction, ProcessAllWindowFunction)):
+        if self.clears:
             self.function.clear(self._window_context.at(window, namespace))
 
     # ---------------------------------------------------------------- merging windows of the current key

@@ -19,6 +19,7 @@ C = TypeVar("C", bound=Hashable)
 class _Channel:
     watermark: int = MIN_WATERMARK
     idle: bool = False
+    behind: bool = False  # came back from idleness behind the combined watermark: left out until it has caught up
 
 
 class WatermarkValve(Generic[C]):
@@ -56,17 +57,21 @@ class WatermarkValve(Generic[C]):
 
     def set_idle(self, channel: C, idle: bool) -> int | None:
         """Returns the new combined watermark if it advanced; read `idle` afterwards for the combined status."""
-        self._channels[channel].idle = idle
+        state = self._channels[channel]
+        if state.idle and not idle:
+            state.behind = state.watermark < self.watermark
+        state.idle = idle
         return self.recompute()
 
     def recompute(self) -> int | None:
         if not self._channels:
             return None
-        active = [c.watermark for c in self._channels.values() if not c.idle]
+        active = [c for c in self._channels.values() if not c.idle]
         self.idle = not active
         if active:
-            caught_up = [w for w in active if w >= self.watermark]
-            new = min(caught_up, default=self.watermark)
+            for channel in active:
+                channel.behind = channel.behind and channel.watermark < self.watermark
+            new = min((c.watermark for c in active if not c.behind), default=self.watermark)
         else:
             new = max(c.watermark for c in self._channels.values())
         if new > self.watermark:
@@ -78,14 +83,14 @@ class WatermarkValve(Generic[C]):
         """JSON-able; channels are listed as pairs because JSON keys are strings."""
         return {
             "watermark": self.watermark,
-            "channels": [[channel, state.watermark, state.idle] for channel, state in self._channels.items()],
+            "channels": [[channel, c.watermark, c.idle, c.behind] for channel, c in self._channels.items()],
         }
 
     def restore(self, snapshot: dict[str, Any], channels: Iterable[C]) -> None:
         """Take the stored watermark of every channel that is still there; a new one starts where the slowest old one
         stood, so that a restored job goes on exactly at its event time."""
-        stored = {channel: (watermark, idle) for channel, watermark, idle in snapshot["channels"]}
-        floor = min((w for w, idle in stored.values() if not idle), default=snapshot["watermark"])
+        stored = {channel: tuple(rest) for channel, *rest in snapshot["channels"]}
+        floor = min((w for w, idle, _ in stored.values() if not idle), default=snapshot["watermark"])
         floor = floor if floor < MAX_WATERMARK else snapshot["watermark"]
         self.watermark = snapshot["watermark"]
         self._channels = {channel: _Channel(*stored.get(channel, (floor, False))) for channel in channels}

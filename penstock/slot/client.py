@@ -82,6 +82,12 @@ def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, b
         directory.close()
 
 
+def _python_path() -> str:
+    """What this worker imports from, Spark's zip files last: importing PySpark from a zip compiles it every time."""
+    entries = [entry for entry in sys.path if entry]
+    return os.pathsep.join(sorted(entries, key=lambda entry: entry.endswith(".zip")))
+
+
 class _Starting:
     """A slot process this relay has started, until it has registered with the driver."""
 
@@ -96,7 +102,7 @@ class _Starting:
                 "--bind", bind,
                 "--executor", str(executor_pid()),
             ],
-            env={**os.environ, TOKEN_VARIABLE: registry.token, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env={**os.environ, TOKEN_VARIABLE: registry.token, "PYTHONPATH": _python_path()},
             stdin=subprocess.DEVNULL,
             stderr=self._errors,
             start_new_session=True,  # a signal to the executor's group is not for us: we watch the executor ourselves

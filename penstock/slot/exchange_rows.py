@@ -10,6 +10,7 @@ import pickle
 import struct
 from typing import Any, Final
 
+import cloudpickle
 import numpy as np
 import pyarrow as pa
 
@@ -71,11 +72,20 @@ def decode_event(kind: int, payload: bytes) -> Event:
 
 def encode_block(block: Block) -> tuple[int, bytes]:
     if isinstance(block, Rows):
-        return _ROWS, pickle.dumps((block.values, block.timestamps), protocol=5)
+        return _ROWS, dump_by_value((block.values, block.timestamps))
     batch = block.batch
     if block.timestamps is not None:
         batch = batch.append_column(_TIMESTAMP, pa.array(block.timestamps))
     return _COLUMNS, batch_to_bytes(batch)
+
+
+def dump_by_value(value: Any) -> bytes:
+    """Pickle; objects of classes that only the user's own script knows travel with their class."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        data: bytes = cloudpickle.dumps(value, protocol=5)
+        return data
 
 
 def batch_to_bytes(batch: pa.RecordBatch) -> bytes:

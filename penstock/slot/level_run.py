@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -33,6 +33,7 @@ from penstock.slot.exchange_rows import (
     RowBuffer,
     bytes_to_batch,
     decode_event,
+    dump_by_value,
     encode_event,
 )
 from penstock.slot.tasks import HeldTask, HeldTasks
@@ -49,6 +50,7 @@ class LevelRun:
         graph: ExecutionGraph,
         settings: JobSettings,
         job_id: str,
+        job_parameters: Mapping[str, str],
         store: CheckpointStore | None,
         held: HeldTasks,
         plan: EpochPlan,
@@ -71,7 +73,9 @@ class LevelRun:
         self._mark = 0.0
         self._ingested: dict[TaskId, set[str]] = {}
         self._arrived: list[tuple[int, int, int, bytes]] = []  # Spark's own blocks: put in order before they are used
-        subtask_settings = SubtaskSettings(job_id=job_id, block_size=settings.block_size, attempt=plan.job_attempt)
+        subtask_settings = SubtaskSettings(
+            job_id=job_id, block_size=settings.block_size, attempt=plan.job_attempt, job_parameters=dict(job_parameters)
+        )
         self.tasks: dict[TaskId, HeldTask] = {}
         for task in graph.tasks_of_slot(slot, level):
             with self._timed(task):
@@ -207,7 +211,7 @@ class LevelRun:
             recovered=held.recovered,
             slot=self._slot_name,
         )
-        self._buffer.add(self._slot, ACK_LEVEL, int(task.vertex), 0, 0, ACK, pickle.dumps(ack, protocol=5))
+        self._buffer.add(self._slot, ACK_LEVEL, int(task.vertex), 0, 0, ACK, dump_by_value(ack))
 
     def _write(self, task: TaskId, contents: Any) -> tuple[StateHandle | None, int]:
         if contents is None:

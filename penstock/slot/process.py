@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,7 @@ class SlotJob:
     graph: ExecutionGraph
     settings: JobSettings
     storage_url: str | None
+    job_parameters: Mapping[str, str]
 
 
 class SlotProcess:
@@ -88,6 +90,7 @@ class SlotProcess:
                 graph=self._job.graph,
                 settings=self._job.settings,
                 job_id=self._job.job_id,
+                job_parameters=self._job.job_parameters,
                 store=self._store,
                 held=self._held,
                 plan=plan,

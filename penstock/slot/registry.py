@@ -181,6 +181,14 @@ class SlotRegistry:
                         self.lost += 1
                 self._lock.notify_all()
 
+    def fail(self, epoch: int, message: str) -> None:
+        """The driver itself gives an epoch up: drop its slots, whatever they are doing."""
+        self._failed(
+            {"kind": "engine", "epoch": epoch, "slot": -1, "type": "Timeout", "message": message, "traceback": ""}
+        )
+        for slot in self.slots:
+            slot.wire.close()
+
     def _failed(self, report: dict[str, Any]) -> None:
         with self._lock:
             if report["epoch"] == self._epoch and self._failure is None:

@@ -7,6 +7,7 @@ which `foreachBatch` collects. Spark schedules, shuffles and retries; the JobMas
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import shutil
 import tempfile
@@ -33,6 +34,8 @@ from penstock.slot.registry import SlotFailure, SlotRegistry
 from penstock.spark.relay import heartbeat_relay, ingest_relay, level_relay
 from penstock.spark.session import QUERY_CONF
 from penstock.spark.spark_log import SparkLog
+
+_log = logging.getLogger("penstock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,15 @@ class SparkJob:
                 f"({self._restarts.policy.get_description()}) allows no further attempt after {self._restarts.failures} "
                 f"failure(s): {error}"
             ) from error
+        _log.warning(
+            "job %r failed in epoch %d (failure %d) and goes back to checkpoint %s in %d ms: %s",
+            self._job.graph.job.job_name,
+            self._master.epoch + 1,
+            self._restarts.failures,
+            None if self._master.restored is None else self._master.restored.checkpoint_id,
+            delay,
+            error,
+        )
         self.on_state("RESTARTING")
         if self._cancelled.wait(delay / 1000):
             return
@@ -111,6 +123,7 @@ class SparkJob:
                 graph=self._job.graph,
                 settings=self._job.settings,
                 storage_url=None if storage is None else storage.url,
+                job_parameters=self._job.job_parameters,
             )
         )
         self._bind = "127.0.0.1" if local else None
@@ -125,6 +138,10 @@ class SparkJob:
         location = self._checkpoint_location()
         log = SparkLog(location)
         log.seed(self._master.restored, self._job.graph.slots, len(self._spark_sources))
+        if self._in_job_folder(location):
+            for older in location.parent.iterdir():
+                if older != location:
+                    shutil.rmtree(older, ignore_errors=True)
         run.log = log
         query: StreamingQuery | None = None
         try:
@@ -140,7 +157,7 @@ class SparkJob:
         finally:
             if query is not None and query.isActive:
                 query.stop()
-            if not self._spark_sources:
+            if not self._in_job_folder(location):
                 shutil.rmtree(location, ignore_errors=True)
 
     def _checkpoint_location(self) -> Path:
@@ -152,6 +169,9 @@ class SparkJob:
             return Path(tempfile.mkdtemp(prefix=f"{self._master.generation}-{self._master.job_attempt}-", dir=base))
         shared_memory = Path("/dev/shm")
         return Path(tempfile.mkdtemp(prefix="penstock-", dir=shared_memory if shared_memory.is_dir() else None))
+
+    def _in_job_folder(self, location: Path) -> bool:
+        return location.parent.name == "spark"
 
     def _frame(self) -> DataFrame:
         assert self.registry is not None
@@ -204,6 +224,7 @@ class _Attempt:
         self._over = threading.Event()
         self._stopping = threading.Event()
         self._error: BaseException | None = None
+        self._timeout_s = job._job.settings.epoch_timeout_ms / 1000
         self.log: SparkLog | None = None
 
     def on_batch(self, frame: DataFrame, batch: int) -> None:
@@ -235,15 +256,28 @@ class _Attempt:
         if plan is None:
             return
         self._registry.begin(plan)
+        watchdog = threading.Timer(self._timeout_s, self._give_up, args=(epoch,))
+        watchdog.daemon = True
+        watchdog.start()
         try:
             rows = frame.toArrow()
         finally:
+            watchdog.cancel()
             self._registry.end()
         self._spark_job.spark_jobs += 1
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
         master.complete_epoch(epoch, acks, spark_offsets=progress.to_json() if sources else None)
         if master.finished:
             self._over.set()
+
+    def _give_up(self, epoch: int) -> None:
+        """An epoch that takes this long hangs: fail it, so that the job goes back to its checkpoint."""
+        self._registry.fail(
+            epoch,
+            f"epoch {epoch} did not end within {self._timeout_s:.0f} s and was given up; a slow function or sink may need a "
+            "larger penstock.epoch.timeout",
+        )
+        self._spark_job._session.sparkContext.cancelAllJobs()
 
     def _explain(self, error: BaseException) -> BaseException:
         """The slot's own words instead of Spark's wrapping of them."""

@@ -58,7 +58,9 @@ def spark_session(config: Mapping[str, str]) -> SparkSession:
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must be this Python, with these packages
     builder = SparkSession.builder
-    for key, value in {**_OWN, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
+    # Under spark-submit the master and all else come from there.
+    defaults = {} if "PYSPARK_GATEWAY_PORT" in os.environ else _OWN
+    for key, value in {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(config.get("penstock.spark.log-level", "ERROR"))

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.state.key_groups import key_group
 from penstock.state.overlay import TOMBSTONE, OverlayTable
+from penstock.state.panes import PANES, encode_panes, restore_panes
 from penstock.state.snapshot_file import TableDelta
 from penstock.state.timers import TimerQueue
 
@@ -135,6 +136,8 @@ class OperatorState:
         pairs = list(entries)
         if not pairs:
             return None
+        if kind == PANES:
+            return encode_panes(self.operator, name, pairs, full)
         keys: list[Any] = []
         namespaces: list[Any] | None = None
         if kind in (EVENT_TIMERS, PROCESSING_TIMERS):
@@ -179,6 +182,9 @@ class OperatorState:
         if delta.kind in OPERATOR_KINDS:
             self.list_kinds[delta.name] = delta.kind
             self.lists.setdefault(delta.name, []).extend(delta.values)
+            return
+        if delta.kind == PANES:  # blocks with rows of many key groups: cut, not dealt out
+            restore_panes(self.table(delta.name, PANES), delta, owned, self.max_parallelism)
             return
         timers = delta.kind in (EVENT_TIMERS, PROCESSING_TIMERS)
         namespaced = delta.namespaces is not None

@@ -36,7 +36,7 @@ def canonical(key: Any) -> bytes:
     one timestamp fire and window results of one window are emitted."""
     if isinstance(key, str):
         return b"s" + key.encode("utf-8", "surrogatepass")
-    if isinstance(key, int) and not isinstance(key, enum.Enum):  # bool too: True == 1
+    if isinstance(key, int):  # bool and IntEnum too: they equal their int
         return b"i" + _pack_int(key) if -(2**63) <= key < 2**63 else b"I" + str(int(key)).encode()
     if key is None:
         return b"n"
@@ -55,10 +55,14 @@ def _canonical_object(key: Any) -> bytes:
         return b"e" + f"{kind.__qualname__}.{key.name}".encode()
     if isinstance(key, np.generic):
         return canonical(key.item())
+    if isinstance(key, datetime.datetime) and key.tzinfo is not None:  # one instant is equal in every zone
+        return b"d" + key.astimezone(datetime.UTC).isoformat().encode()
     if isinstance(key, (datetime.date, datetime.time)):
         return b"d" + key.isoformat().encode()
     if isinstance(key, decimal.Decimal):
-        return canonical(int(key)) if key == key.to_integral_value() else b"x" + str(key.normalize()).encode()
+        if key == key.to_integral_value():
+            return canonical(int(key))
+        return canonical(float(key)) if key == float(key) else b"x" + str(key.normalize()).encode()
     if isinstance(key, (uuid.UUID, datetime.timedelta)):
         return b"x" + str(key).encode()
     canonical_key = getattr(key, "__canonical_key__", None)

@@ -7,7 +7,7 @@ written out while the next epoch fills a new one. It folds into the base when th
 
 from __future__ import annotations
 
-import pickle
+import copy
 from collections.abc import Hashable, Iterator, MutableMapping
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ def is_immutable(value: Any) -> bool:
 def private_copy(value: Any) -> Any:
     """A value read from the base must not be the base's own object if the user could change it in place: `acc.append(x)`
     followed by `update(acc)` would otherwise change confirmed state, and a retry of the epoch would see it."""
-    return value if is_immutable(value) else pickle.loads(pickle.dumps(value, protocol=5))
+    return value if is_immutable(value) else copy.deepcopy(value)
 
 
 class OverlayTable:

@@ -1,0 +1,30 @@
+"""For tests of jobs: the embedded runtime and what goes with it."""
+
+from __future__ import annotations
+
+from penstock.protocol.events import Watermark
+from penstock.protocol.gate import BarrierMode
+from penstock.testing.clock import ManualClock
+from penstock.testing.crash import CrashPlan, CrashPoint, SimulatedCrash
+from penstock.testing.embedded import EmbeddedJob
+from penstock.testing.flaky_storage import FlakyStorage, StorageFault
+from penstock.testing.sinks import ListSink
+from penstock.testing.sources import Abort, Epoch, ScriptedSource, Split, Stamped
+
+__all__ = [
+    "Abort",
+    "BarrierMode",
+    "CrashPlan",
+    "CrashPoint",
+    "EmbeddedJob",
+    "Epoch",
+    "FlakyStorage",
+    "ListSink",
+    "ManualClock",
+    "ScriptedSource",
+    "SimulatedCrash",
+    "Split",
+    "Stamped",
+    "StorageFault",
+    "Watermark",
+]

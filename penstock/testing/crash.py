@@ -36,7 +36,9 @@ class CrashPlan:
         self.planned = tuple(crashes)
         for point, occurrence in self.planned:
             if point not in POINTS or occurrence < 1:
-                raise ValueError(f"no crash can be planned at ({point!r}, {occurrence}); the points are {', '.join(POINTS)}")
+                raise ValueError(
+                    f"no crash can be planned at ({point!r}, {occurrence}); the points are {', '.join(POINTS)}"
+                )
         self.fired: list[tuple[CrashPoint, int]] = []
         self.reached: Counter[CrashPoint] = Counter()
 

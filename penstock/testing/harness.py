@@ -135,8 +135,8 @@ class OperatorHarness:
             case _:
                 raise HarnessError(
                     f"cannot tell what operator {function!r} is for: pass a MapFunction, FlatMapFunction, "
-                    "FilterFunction, ProcessFunction, KeyedProcessFunction or ReduceFunction, or build the operator and use "
-                    "OperatorHarness(operator)"
+                    "FilterFunction, ProcessFunction, KeyedProcessFunction or ReduceFunction, or build the operator "
+                    "and use OperatorHarness(operator)"
                 )
         return cls(operator, **options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -62,9 +63,7 @@ def run(
         for kind in kinds:
             before = len(driver.reports())
             pause = rng.randint(2, 5)
-            driver.wait_for(
-                lambda: len(driver.reports()) >= before + pause or not driver.running, timeout, f"{pause} more epochs"
-            )
+            _wait_for_epochs(driver, before + pause, timeout)
             assert driver.running, f"the job ended before the kill of a {kind}: raise records\n{driver.log()}"
             time.sleep(rng.random() * 0.4)  # anywhere inside an epoch
             outcome.kills.append(_kill(driver, kind, rng, timeout))
@@ -79,12 +78,15 @@ def run(
     outcome.restored_tasks = sum(report["restored_tasks"] for report in reports)
     outcome.replayed_tasks = sum(report["replayed_tasks"] for report in reports)
     outcome.job_restarts = sum(
-        a["generation"] == b["generation"] and a["job_attempt"] < b["job_attempt"]
-        for a, b in zip(reports, reports[1:], strict=False)
+        a["generation"] == b["generation"] and a["job_attempt"] < b["job_attempt"] for a, b in pairwise(reports)
     )
     outcome.driver_starts = driver.starts
     driver.wait_for(lambda: not left_behind(wall), 15, f"the end of all its processes: {left_behind(wall)}")
     return outcome
+
+
+def _wait_for_epochs(driver: Driver, count: int, timeout: float) -> None:
+    driver.wait_for(lambda: len(driver.reports()) >= count or not driver.running, timeout, f"{count} epochs in all")
 
 
 def _kill(driver: Driver, kind: str, rng: random.Random, timeout: float) -> Kill:

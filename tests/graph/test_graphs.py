@@ -26,9 +26,7 @@ def graph_of(nodes: list[tuple[str, int]], edges: list[tuple[int, int, Partition
 
 
 def test_forward_neighbours_of_one_parallelism_are_chained() -> None:
-    job = build_job_graph(
-        graph_of([("source", 2), ("map", 2), ("sink", 2)], [(0, 1, Forward()), (1, 2, Forward())])
-    )
+    job = build_job_graph(graph_of([("source", 2), ("map", 2), ("sink", 2)], [(0, 1, Forward()), (1, 2, Forward())]))
     assert [vertex.name for vertex in job.vertices.values()] == ["source → map → sink"]
     assert job.levels == 1
 
@@ -102,7 +100,13 @@ def test_channels_are_numbered_by_edge_and_upstream_subtask() -> None:
         )
     )
     channels = graph.input_channels(TaskId(VertexId(2), 1))
-    assert [(c.channel, str(c.upstream)) for c in channels] == [(0, "0/0"), (1, "0/1"), (2, "1/0"), (3, "1/1"), (4, "1/2")]
+    assert [(c.channel, str(c.upstream)) for c in channels] == [
+        (0, "0/0"),
+        (1, "0/1"),
+        (2, "1/0"),
+        (3, "1/1"),
+        (4, "1/2"),
+    ]
 
 
 def test_a_slot_runs_one_subtask_of_every_vertex_of_a_level() -> None:

@@ -82,7 +82,12 @@ def test_frames_survive_any_size() -> None:
     for wire, sock in ((sender, left), (receiver, right)):
         wire._sock, wire._reader = sock, sock.makefile("rb")
     payload = bytes(range(256)) * 4096
-    thread = threading.Thread(target=lambda: [sender.send(Frame.ROWS, part) for part in (b"", b"x", payload)])
+
+    def send_all() -> None:
+        for part in (b"", b"x", payload):
+            sender.send(Frame.ROWS, part)
+
+    thread = threading.Thread(target=send_all)
     thread.start()
     assert [receiver.receive() for _ in range(3)] == [(Frame.ROWS, b""), (Frame.ROWS, b"x"), (Frame.ROWS, payload)]
     thread.join()

@@ -58,7 +58,9 @@ def test_a_key_that_has_no_stable_encoding_is_refused_with_the_types_that_do() -
 
 
 def test_the_hash_does_not_depend_on_the_process() -> None:
-    code = "from penstock.state.key_groups import key_group; print([key_group(k, 128) for k in ('user-1', 7, ('a', 2))])"
+    code = (
+        "from penstock.state.key_groups import key_group; print([key_group(k, 128) for k in ('user-1', 7, ('a', 2))])"
+    )
     runs = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}

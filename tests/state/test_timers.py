@@ -55,7 +55,9 @@ def test_a_rollback_brings_fired_timers_back_and_drops_new_ones() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=40))
-def test_timers_fire_in_order_of_time_then_key_whatever_the_order_of_registration(timers: list[tuple[int, str]]) -> None:
+def test_timers_fire_in_order_of_time_then_key_whatever_the_order_of_registration(
+    timers: list[tuple[int, str]],
+) -> None:
     queue = TimerQueue(OverlayTable())
     for time, key in timers:
         queue.register(time, key)

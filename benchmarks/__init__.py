@@ -1,0 +1,1 @@
+"""Measurements of Penstock beside Spark's own streaming, on the same files: `python -m benchmarks` (or `make bench`)."""

@@ -1,0 +1,222 @@
+"""The embedded runtime: a whole job in one thread, without a JVM, in milliseconds, and the same every time.
+
+It drives the JobMaster, subtasks, gates and state of the Spark runtime; only the exchange is different. Two schedules:
+
+* "ordered": epoch by epoch, level by level, channel by channel, as the slots do. Same offsets, same bytes as on Spark.
+* "random": a seeded choice among everything that could happen next, with several barriers under way. Here the three ways
+  of treating a barrier differ visibly, and exactly-once has to hold for every interleaving.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from penstock.errors import FencedError, JobFailedError, ProtocolError
+from penstock.jobmanager.epoch import TaskAck
+from penstock.jobmanager.job_master import JobDescription, JobMaster
+from penstock.jobmanager.restart import RestartState
+from penstock.protocol.gate import BarrierMode
+from penstock.testing.clock import ManualClock
+from penstock.testing.crash import CrashPlan, CrashPoint, SimulatedCrash
+from penstock.testing.execution import Execution
+
+# In simulated time a strategy that never gives up (Flink's default) would turn a test that fails into one that hangs.
+_HOPELESS = 100
+
+
+class EmbeddedJob:
+    """Runs a job to its end. `run` blocks; `cancel` may be called from another thread or from a user's function.
+
+    With a `ManualClock` in the JobMaster nothing ever sleeps: epochs and restart delays move the clock. With a real one,
+    unbounded sources are asked once an epoch interval and restart delays are waited for.
+
+    `channel_capacity` bounds the events on a channel ("random" only): a subtask runs only while there is room behind it,
+    though one step may add more than one event. `max_in_flight` barriers may be under way at once ("random" only).
+    """
+
+    def __init__(
+        self,
+        job: JobDescription,
+        master: JobMaster,
+        *,
+        schedule: Literal["ordered", "random"] = "ordered",
+        seed: int = 0,
+        mode: BarrierMode = BarrierMode.EXACTLY_ONCE,
+        channel_capacity: int | None = None,
+        max_in_flight: int = 1,
+        crashes: CrashPlan | None = None,
+    ) -> None:
+        if max_in_flight < 1 or (channel_capacity is not None and channel_capacity < 1):
+            raise ValueError("max_in_flight and channel_capacity must be at least 1")
+        self._job, self._schedule, self._mode = job, schedule, mode
+        self._capacity = channel_capacity if schedule == "random" else None
+        self._max_in_flight = max_in_flight if schedule == "random" else 1
+        self._rng = random.Random(seed)
+        self._crashes = crashes
+        self._unbounded = not all(source.bounded for source in job.sources.values())
+        self._cancelled = threading.Event()
+        self.on_state: Callable[[str], None] = lambda state: None
+        self.failures = 0  # errors, each a question to the restart strategy
+        self.crashes = 0  # simulated deaths of the process, which no strategy can refuse
+        self._in_a_row, self._failed_after = 0, -1
+        self.delayed_ms = 0  # restart delays so far
+        self._adopt(master)
+
+    def _adopt(self, master: JobMaster) -> None:
+        """What a process has: a JobMaster and the memory of its failures."""
+        self.master = master
+        if self._crashes is not None:
+            master.reach = self._crashes.reach_driver
+        self._restarts = RestartState(
+            self._job.settings.restart,
+            checkpointing=self._job.settings.checkpoint_interval_ms is not None,
+            rng=random.Random(self._rng.random()),
+        )
+        self._in_flight = 0
+        self._next_plan_at = 0.0
+
+    # ---------------------------------------------------------------- life cycle
+
+    def run(self) -> None:
+        self.master.start()
+        try:
+            while not self.master.finished and not self._cancelled.is_set():
+                try:
+                    self._attempt()
+                except (Exception, SimulatedCrash) as error:
+                    self._recover(error)
+        finally:
+            self.master.close()
+
+    def cancel(self) -> None:
+        """Stop when the epochs under way have ended; nothing more is committed than what they commit."""
+        self._cancelled.set()
+
+    def _recover(self, error: Exception | SimulatedCrash) -> None:
+        """Back to the last checkpoint; what fails on the way there is one more failure."""
+        while True:
+            try:
+                if isinstance(error, SimulatedCrash):
+                    self._start_new_process()
+                else:
+                    self._restart_or_fail(error)
+                return
+            except JobFailedError:
+                raise
+            except (Exception, SimulatedCrash) as next_error:
+                if next_error is error:
+                    raise
+                error = next_error
+
+    def _start_new_process(self) -> None:
+        """Nothing in memory survives and nobody says goodbye: a new JobMaster finds what is in storage."""
+        self.crashes += 1
+        dead = self.master
+        master = JobMaster(self._job, dead.storage, clock=dead.clock)
+        master.reports, master.on_report = dead.reports, dead.on_report
+        self._adopt(master)
+        master.start()
+
+    def _restart_or_fail(self, error: Exception) -> None:
+        if isinstance(error, FencedError):
+            raise error
+        self.failures += 1
+        delay = self._restarts.delay_ms(self.master.clock())
+        self._in_a_row = self._in_a_row + 1 if self.master.epoch == self._failed_after else 1
+        self._failed_after = self.master.epoch
+        if isinstance(self.master.clock, ManualClock) and self._in_a_row >= _HOPELESS:
+            delay = None
+        if delay is None:
+            raise JobFailedError(
+                f"job {self._job.graph.job.job_name!r} failed in epoch {self.master.epoch + 1} and its restart strategy "
+                f"({self._restarts.policy.get_description()}) allows no further attempt after {self._restarts.failures} "
+                f"failure(s): {error}"
+            ) from error
+        self.on_state("RESTARTING")
+        self.delayed_ms += delay
+        if isinstance(self.master.clock, ManualClock):
+            self.master.clock.advance(delay)
+        elif self._cancelled.wait(delay / 1000):
+            return
+        self.master.recover()
+        self.on_state("RUNNING")
+
+    # ---------------------------------------------------------------- one attempt
+
+    def _attempt(self) -> None:
+        master = self.master
+        self._in_flight = 0
+        execution = Execution(
+            self._job,
+            store=master.store,
+            restore_from=master.restored,
+            version=f"{master.generation}.{master.job_attempt}",
+            job_attempt=master.job_attempt,
+            mode=self._mode,
+            capacity=self._capacity,
+            reach=self._reach,
+            acknowledge=self._acknowledge,
+        )
+        try:
+            self._run(execution)
+        except Exception:
+            execution.abandon()
+            raise
+        execution.close()
+
+    def _run(self, execution: Execution) -> None:
+        planned_all = False
+        while not self.master.finished:
+            can_plan = not planned_all and self._may_plan()
+            steps = execution.runnable() if self._schedule == "random" else []
+            if steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
+                execution.step(self._rng.choice(steps))
+            elif can_plan:
+                if self._throttled():
+                    continue
+                planned_all = self._plan(execution)
+                if self._schedule == "ordered":
+                    execution.run_in_order()
+            elif self._cancelled.is_set():
+                return
+            else:
+                raise ProtocolError(
+                    f"job {self._job.graph.job.job_name!r} stands still after epoch {self.master.epoch}: {self._in_flight} "
+                    "epochs are under way and no subtask has anything to do: a barrier was lost"
+                )
+
+    def _may_plan(self) -> bool:
+        if self._cancelled.is_set() or self._in_flight >= self._max_in_flight:
+            return False
+        return self._in_flight == 0 or not self.master.replaying
+
+    def _throttled(self) -> bool:
+        """Real time only: wait until the next epoch is due. True: look again at what there is to do."""
+        remaining = self._next_plan_at - time.monotonic()
+        return remaining > 0 and self._cancelled.wait(remaining)
+
+    def _plan(self, execution: Execution) -> bool:
+        """Plan the next epoch and start it. True if it is the last one."""
+        started = time.monotonic()
+        plan = self.master.plan_epoch(self.master.epoch + 1 + self._in_flight)
+        interval = self._job.settings.epoch_interval_ms
+        if isinstance(self.master.clock, ManualClock):
+            self.master.clock.advance(interval)
+        elif self._unbounded or plan is None:
+            self._next_plan_at = started + interval / 1000
+        if plan is None:
+            return False
+        self._in_flight += 1
+        execution.begin(plan)
+        return plan.finished
+
+    def _acknowledge(self, ack: TaskAck) -> None:
+        self._in_flight -= len(self.master.acknowledge(ack))
+
+    def _reach(self, point: CrashPoint) -> None:
+        if self._crashes is not None:
+            self._crashes.reach(point)

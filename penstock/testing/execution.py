@@ -1,0 +1,284 @@
+"""All subtasks of a job in memory, with bounded channels between them: one attempt of the embedded runtime.
+
+It only offers steps (`runnable`, `step`) and carries them out; who chooses among them is the schedule. The same `Subtask`,
+gates, state and snapshot files as in the slots of the Spark runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from penstock.checkpoint import layout
+from penstock.checkpoint.manifest import InlineState, Manifest, StateHandle
+from penstock.checkpoint.restore import contents_for, encode_contents
+from penstock.checkpoint.store import CheckpointStore
+from penstock.errors import StorageError
+from penstock.jobmanager.epoch import EpochPlan, TaskAck
+from penstock.jobmanager.job_master import JobDescription
+from penstock.operators.subtask import SnapshotContents, SnapshotTaken, Subtask, SubtaskSettings
+from penstock.protocol.events import Barrier, Data, Event
+from penstock.protocol.gate import BarrierMode
+from penstock.protocol.ids import TaskId, VertexId
+from penstock.slot.exchange_rows import decode_block, encode_block
+from penstock.testing.crash import CrashPoint
+
+SourceBlock: TypeAlias = None
+Step: TypeAlias = tuple[TaskId, int | SourceBlock]  # a subtask and the channel it reads from; None: a source reads on
+
+
+@dataclass(slots=True)
+class _Task:
+    subtask: Subtask
+    inputs: dict[int, deque[Event]]
+    feeds: list[deque[Event]] = field(default_factory=list)  # the channels behind it
+    epoch: int | None = None  # the one it is in; None: it waits for the next plan
+    reading: Iterator[None] | None = None  # sources, inside an epoch
+    boundaries: dict[int, dict[str, Any]] = field(default_factory=dict)  # what an ack says about the epoch's end
+    recovered: str = "no"
+
+
+class Execution:
+    """Built from a checkpoint or from nothing. Not thread-safe."""
+
+    def __init__(
+        self,
+        job: JobDescription,
+        *,
+        store: CheckpointStore | None,
+        restore_from: Manifest | None,
+        version: str,
+        job_attempt: int,
+        mode: BarrierMode,
+        capacity: int | None,
+        reach: Callable[[CrashPoint], None],
+        acknowledge: Callable[[TaskAck], None],
+    ) -> None:
+        self._job, self._store, self._version = job, store, version
+        self._mode, self._capacity = mode, capacity
+        self._reach, self._acknowledge = reach, acknowledge
+        self._plans: dict[int, EpochPlan] = {}
+        self._final: int | None = None
+        self._tasks: dict[TaskId, _Task] = {}
+        graph = job.graph
+        settings = SubtaskSettings(
+            job_id=job.job_id,
+            block_size=job.settings.block_size,
+            mode=mode,
+            attempt=job_attempt,
+            job_parameters=dict(job.job_parameters),
+        )
+        for level in range(graph.levels):
+            for slot in range(graph.slots):
+                for task in graph.tasks_of_slot(slot, level):  # the order in which a slot would run them
+                    self._add(task, Subtask(graph, task, settings, self._emit))
+        for task, held in self._tasks.items():
+            for edge in graph.vertex(task).outputs:
+                channel = graph.channel_of(edge, task.subtask)
+                for target in graph.targets_of(edge, task.subtask):
+                    held.feeds.append(self._tasks[TaskId(edge.target, target)].inputs[channel])
+            if restore_from is not None:
+                self._reach("during-restore")
+                self._restore(task, held, restore_from)
+            held.subtask.open()
+
+    def _add(self, task: TaskId, subtask: Subtask) -> None:
+        held = self._tasks[task] = _Task(subtask, {c.channel: deque() for c in subtask.channels})
+        subtask.on_snapshot = lambda taken: self._epoch_ended(task, held, taken)
+
+    def _restore(self, task: TaskId, held: _Task, manifest: Manifest) -> None:
+        assert self._store is not None
+        vertex = self._job.graph.vertex(task)
+        contents = list(
+            contents_for(
+                manifest,
+                state_id=vertex.state_id,
+                subtask=task.subtask,
+                parallelism=vertex.parallelism,
+                read=self._store.read_state,
+            )
+        )
+        held.subtask.restore(contents)
+        held.recovered = "restored"
+        for snapshot in contents:
+            for channel, event in snapshot.channel_state:
+                if channel not in held.inputs:
+                    raise StorageError(
+                        f"checkpoint {manifest.checkpoint_id} holds events that were on channel {channel} of {vertex.name!r}, "
+                        "which the job no longer has: resume with the graph the unaligned checkpoint was taken with"
+                    )
+                # Back on the channel, before anything new: from there on it is like any other record.
+                held.inputs[channel].append(event)
+
+    # ---------------------------------------------------------------- epochs
+
+    def begin(self, plan: EpochPlan) -> None:
+        """A planned epoch starts, for each subtask when it has ended the one before."""
+        self._plans[plan.epoch] = plan
+        if plan.finished:
+            self._final = plan.epoch
+        for held in self._tasks.values():
+            if held.epoch is None:
+                self._enter(held, plan)
+            elif held.epoch == plan.epoch:  # unaligned: it went ahead
+                held.subtask.full_snapshots = self._full(held, plan)
+                held.subtask.advance_processing_time(plan.processing_time)
+
+    def _enter(self, held: _Task, plan: EpochPlan) -> None:
+        subtask = held.subtask
+        held.epoch = plan.epoch
+        subtask.full_snapshots = self._full(held, plan)
+        subtask.begin_epoch(plan.epoch, self._attempt(plan.epoch), plan.processing_time)
+        if subtask.vertex.is_source:
+            source = plan.sources[subtask.vertex.head.operator_id]
+            held.reading = iter(subtask.source_steps(source.ranges, source.finished))
+
+    def _full(self, held: _Task, plan: EpochPlan) -> bool:
+        chain = plan.chain_lengths.get(held.subtask.task, 0)
+        return chain == 0 or chain > self._job.settings.compact_after
+
+    def _attempt(self, epoch: int) -> str:
+        return f"{epoch}-{self._version}"
+
+    def _epoch_ended(self, task: TaskId, held: _Task, taken: SnapshotTaken) -> None:
+        """The subtask's snapshot is taken: freeze, note what the acknowledgement says, go on with the next epoch.
+
+        The overlay is folded at once: in this runtime nothing is ever retried from confirmed state in memory.
+        """
+        subtask, epoch = held.subtask, taken.barrier.epoch
+        subtask.fold(checkpointed=taken.barrier.checkpoint)
+        held.boundaries[epoch] = {
+            "watermark": subtask.watermark,
+            "next_processing_timer": subtask.next_processing_timer(),
+            "metrics": {name: asdict(metrics) for name, metrics in subtask.take_metrics().items()},
+            "state_entries": sum(state.size() for state in subtask.states.values()),
+            "recovered": held.recovered,
+        }
+        held.recovered = "no"
+        held.epoch = None
+        following = min((e for e in self._plans if e > epoch), default=None)
+        if following is not None:
+            self._enter(held, self._plans[following])
+        elif self._mode is BarrierMode.UNALIGNED and subtask.gate is not None and epoch != self._final:
+            # Records from before the other channels' barriers still come: they belong to the epoch after this one.
+            held.epoch = epoch + 1
+            subtask.begin_epoch(epoch + 1, self._attempt(epoch + 1), subtask.processing_time)
+
+    # ---------------------------------------------------------------- steps
+
+    def runnable(self) -> list[Step]:
+        """Every step that could be next. A subtask behind which a channel is full waits: that is back pressure."""
+        steps: list[Step] = []
+        for task, held in self._tasks.items():
+            if self._capacity is not None and any(len(channel) >= self._capacity for channel in held.feeds):
+                continue
+            if held.reading is not None:
+                steps.append((task, None))
+            else:
+                steps.extend((task, channel) for channel in held.inputs if self._readable(held, channel))
+        return steps
+
+    def _readable(self, held: _Task, channel: int) -> bool:
+        waiting = held.inputs[channel]
+        if not waiting or held.subtask.gate is None or held.subtask.gate.blocked(channel):
+            return False
+        if isinstance(waiting[0], Barrier):
+            return not self._held_back(held, waiting[0])
+        return held.epoch is not None  # restored channel state waits for the first plan, too
+
+    def _held_back(self, held: _Task, barrier: Barrier) -> bool:
+        """Unaligned: the last barrier is aligned, because there is no later epoch for what would come behind it."""
+        gate = held.subtask.gate
+        assert gate is not None
+        if self._mode is not BarrierMode.UNALIGNED or barrier.epoch != self._final or barrier.epoch in gate.open_epochs:
+            return False
+        return any(not channel or channel[0] != barrier for channel in held.inputs.values())
+
+    def step(self, step: Step) -> None:
+        task, channel = step
+        held = self._tasks[task]
+        if channel is None:
+            self._read_on(held)
+        else:
+            event = held.inputs[channel][0]
+            if isinstance(event, Data):
+                self._reach("process")
+            elif isinstance(event, Barrier):
+                self._reach("barrier")
+            held.inputs[channel].popleft()
+            held.subtask.receive(channel, event)
+        self._acknowledge_complete(task, held)
+
+    def _read_on(self, held: _Task) -> None:
+        assert held.reading is not None
+        assert held.epoch is not None
+        self._reach("source-block")
+        try:
+            next(held.reading)
+        except StopIteration:
+            held.reading = None
+            held.subtask.take_snapshot(Barrier(held.epoch, self._plans[held.epoch].checkpoint))
+
+    def run_in_order(self) -> None:
+        """Everything under way, level by level, subtask by subtask, channel by channel: what the slots do."""
+        for task, held in self._tasks.items():
+            while held.reading is not None:
+                self.step((task, None))
+            while (channel := next((c for c in held.inputs if self._readable(held, c)), None)) is not None:
+                self.step((task, channel))
+
+    # ---------------------------------------------------------------- out
+
+    def _emit(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
+        if isinstance(event, Data):
+            # Through bytes, as between two processes: nobody shares objects, and what cannot travel fails here too.
+            event = Data(decode_block(*encode_block(event.block)))
+        self._tasks[TaskId(vertex, target)].inputs[channel].append(event)
+
+    def _acknowledge_complete(self, task: TaskId, held: _Task) -> None:
+        snapshots = held.subtask.snapshots
+        for taken in [s for s in snapshots if s.complete]:
+            snapshots.remove(taken)
+            epoch = taken.barrier.epoch
+            handle, size = self._write(task, epoch, taken.contents)
+            self._acknowledge(
+                TaskAck(
+                    task=task,
+                    epoch=epoch,
+                    attempt=self._attempt(epoch),
+                    handle=handle,
+                    full=taken.contents is None or taken.contents.full,
+                    committables=taken.committables,
+                    snapshot_bytes=size,
+                    slot="embedded",
+                    **held.boundaries.pop(epoch),
+                )
+            )
+
+    def _write(self, task: TaskId, epoch: int, contents: SnapshotContents | None) -> tuple[StateHandle | None, int]:
+        if contents is None:
+            return None, 0
+        assert self._store is not None
+        self._reach("before-snapshot")
+        data = encode_contents(contents)
+        handle: StateHandle = InlineState(data=data)
+        if len(data) > self._job.settings.inline_threshold:
+            name = layout.state_name(self._job.graph.vertex(task).state_id, task.subtask, self._attempt(epoch))
+            handle = self._store.write_state(epoch, name, data)
+        self._reach("after-snapshot")
+        return handle, len(data)
+
+    # ---------------------------------------------------------------- end
+
+    def close(self) -> None:
+        for held in self._tasks.values():
+            held.subtask.close()
+
+    def abandon(self) -> None:
+        """After a failure: let functions release what they hold; what they say now would hide the first error."""
+        for held in self._tasks.values():
+            with contextlib.suppress(Exception):
+                held.subtask.close()

@@ -1,0 +1,315 @@
+"""Columnar windows: the contract of windows over rows, kept block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.common.typeinfo import Types
+from penstock.datastream.aggregates import count, max_, mean, min_, sum_
+from penstock.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from penstock.errors import JobDefinitionError, PenstockError
+from penstock.operators.columnar_window import ColumnarWindowOperator
+from penstock.operators.pane_blocks import MAX_BLOCKS
+from penstock.operators.window import WindowOperator
+from penstock.operators.window_contents import AggregateContents
+from penstock.records import Columns, Rows
+from penstock.state.key_groups import key_group, subtask_of
+from penstock.testing.harness import OperatorHarness
+from tests.operators.windows_by_hand import MAX, Statistics, Tagging
+
+TUMBLING_10: Any = TumblingEventTimeWindows(10, 0)
+STATISTICS = {"n": count(), "total": sum_("value"), "low": min_("value"), "high": max_("value"), "mean": mean("value")}
+
+
+def block(*rows: tuple[Any, Any, int]) -> Columns:
+    """(key, value, timestamp) rows."""
+    keys, values, stamps = zip(*rows, strict=True)
+    batch = pa.record_batch({"key": pa.array(keys), "value": pa.array(values, pa.int64()), "other": pa.array(stamps)})
+    return Columns(batch, np.array(stamps, dtype=np.int64))
+
+
+def operator(assigner: Any = TUMBLING_10, aggregates: Any = None, **options: Any) -> ColumnarWindowOperator:
+    return ColumnarWindowOperator(("key",), assigner, aggregates or {"total": sum_("value")}, **options)
+
+
+def windows(assigner: Any = TUMBLING_10, aggregates: Any = None, **options: Any) -> OperatorHarness:
+    return OperatorHarness(operator(assigner, aggregates, **options))
+
+
+def rows(harness: OperatorHarness) -> list[tuple[Any, ...]]:
+    return [tuple(value) for value in harness.values()]
+
+
+def test_a_window_fires_at_its_last_millisecond_sorted_by_key_with_its_bounds() -> None:
+    harness = windows().push_block(block(("b", 1, 0), ("a", 2, 9), ("b", 3, 5), ("a", 7, 10)))
+    assert harness.advance_watermark(8).output.blocks == []
+    harness.advance_watermark(9)
+    (result,) = harness.output.blocks
+    assert isinstance(result, Columns)
+    assert result.batch.to_pydict() == {
+        "key": ["a", "b"],
+        "window_start": [0, 0],
+        "window_end": [10, 10],
+        "total": [2, 4],
+    }
+    assert result.timestamps is not None
+    assert result.timestamps.tolist() == [9, 9]
+    assert rows(harness.end_input())[2:] == [("a", 10, 20, 7)]
+    assert harness.metrics.records_in == 4
+    assert harness.metrics.records_out == 3
+
+
+def test_all_aggregates_agree_with_what_they_say() -> None:
+    harness = (
+        windows(aggregates=STATISTICS)
+        .push_block(block(("a", 5, 1), ("a", None, 2)))
+        .push_block(block(("a", 2, 3), ("b", None, 3)))
+    )
+    assert rows(harness.end_input()) == [("a", 0, 10, 3, 7, 2, 5, 3.5), ("b", 0, 10, 1, None, None, None, None)]
+
+
+def test_keys_of_several_columns_strings_nulls_and_dictionaries_are_grouped() -> None:
+    batch = pa.record_batch(
+        {
+            "a": pa.array(["x", "y", "x", None, None]).dictionary_encode(),
+            "b": pa.array([1, 1, 1, 2, 2], pa.int32()),
+        }
+    )
+    harness = OperatorHarness(ColumnarWindowOperator(("a", "b"), TUMBLING_10, {"n": count()}))
+    harness.push_block(Columns(batch, np.zeros(5, dtype=np.int64))).end_input()
+    assert rows(harness) == [("x", 1, 0, 10, 2), ("y", 1, 0, 10, 1), (None, 2, 0, 10, 2)]
+
+
+def test_windows_before_the_epoch_are_floored() -> None:
+    harness = windows().push_block(block(("a", 1, -1), ("a", 2, -10), ("a", 4, -11))).end_input()
+    assert rows(harness) == [("a", -20, -10, 4), ("a", -10, 0, 3)]
+
+
+def test_sliding_windows_share_panes_also_when_the_slide_does_not_divide_the_size() -> None:
+    harness = windows(SlidingEventTimeWindows(15, 10, 0)).push_block(block(("a", 1, 12), ("a", 2, 17)))
+    assert len(harness.state.tables["panes"]) == 2
+    assert rows(harness.end_input()) == [("a", 0, 15, 1), ("a", 10, 25, 3)]
+    assert len(harness.state.tables["panes"]) == 0
+
+
+def test_late_records_are_counted_or_sent_to_the_side_with_all_their_columns() -> None:
+    harness = windows().advance_watermark(9).push_block(block(("a", 1, 9), ("a", 2, 10)))
+    assert harness.metrics.late_dropped == 1
+    harness = windows(late_tag="late").advance_watermark(9).push_block(block(("a", 1, 9), ("a", 2, 10)))
+    assert [(tuple(value), time) for value, time in harness.side_records("late")] == [(("a", 1, 9), 9)]
+    assert harness.metrics.late_dropped == 0
+    assert rows(harness.end_input()) == [("a", 10, 20, 2)]
+
+
+def test_allowed_late_records_refire_the_window_for_their_keys_only_and_with_everything() -> None:
+    harness = windows(allowed_lateness=5).push_block(block(("a", 1, 0), ("b", 1, 0))).advance_watermark(13)
+    harness.clear_output().push_block(block(("a", 2, 3), ("a", 4, 4), ("c", 8, 12)))
+    assert rows(harness) == [("a", 0, 10, 7)]
+    harness.clear_output().advance_watermark(14).push_block(block(("a", 2, 3)))
+    assert rows(harness) == []
+    assert harness.metrics.late_dropped == 1
+
+
+def test_many_small_blocks_of_a_pane_are_merged_and_the_sum_stays() -> None:
+    harness = windows()
+    for n in range(5 * MAX_BLOCKS):
+        harness.push_block(block((n % 3, 1, n % 10)))
+        assert len(harness.state.tables["panes"]) < MAX_BLOCKS
+    assert sorted(row[3] for row in rows(harness.end_input())) == [26, 27, 27]
+
+
+def test_a_delta_holds_only_the_blocks_of_its_epoch() -> None:
+    harness = windows()
+    big = block(*((key, 1, 0) for key in range(5000)))
+    full = harness.push_block(big).snapshot()
+    delta = harness.push_block(block((1, 1, 0))).snapshot(full=False)
+    assert len(delta) < len(full) / 10
+    restored = windows().restore([full, delta]).end_input()
+    assert rows(restored)[:3] == [(0, 0, 10, 1), (1, 0, 10, 2), (2, 0, 10, 1)]
+
+
+def test_a_window_that_fired_before_a_snapshot_does_not_fire_again_after_it() -> None:
+    before = windows(SlidingEventTimeWindows(10, 5, 0)).push_block(block(("a", 1, 6))).advance_watermark(9)
+    assert rows(before) == [("a", 0, 10, 1)]
+    assert rows(windows(SlidingEventTimeWindows(10, 5, 0)).restore(before.snapshot()).end_input()) == [("a", 5, 15, 1)]
+
+
+def test_a_window_that_fired_does_not_fire_again_when_the_watermark_starts_anew() -> None:
+    """Behind a watermark generator of the same chain, event time begins again after a restart."""
+    before = windows(SlidingEventTimeWindows(10, 5, 0)).push_block(block(("a", 1, 6))).advance_watermark(9)
+    after = windows(SlidingEventTimeWindows(10, 5, 0)).restore(before.snapshot())
+    after.operator.current_watermark = after._input_watermark = -(2**63)
+    assert rows(after.push_block(block(("a", 2, 7))).end_input()) == [("a", 5, 15, 3)]
+
+
+def test_blocks_appended_after_a_restore_do_not_replace_those_before() -> None:
+    before = windows().push_block(block(("a", 1, 6)))
+    after = windows().restore(before.snapshot()).push_block(block(("a", 2, 6)))
+    assert rows(after.end_input()) == [("a", 0, 10, 3)]
+
+
+def test_a_window_is_refired_from_the_very_watermark_that_fired_it() -> None:
+    harness = windows(allowed_lateness=1).push_block(block(("a", 1, 6))).advance_watermark(9)
+    assert rows(harness.push_block(block(("a", 2, 6)))) == [("a", 0, 10, 1), ("a", 0, 10, 3)]
+
+
+def test_blocks_are_cut_when_a_job_scales_out_and_come_together_when_it_scales_in_twice() -> None:
+    template = operator()
+    one = OperatorHarness(template).push_block(block(*((key, key, 0) for key in range(100))))
+    expected = [(key, 0, 10, 2 * key) for key in range(100)]
+    files = [one.snapshot()]
+    for parallelism in (3, 2, 1):
+        harnesses = [
+            OperatorHarness(template, parallelism=parallelism, subtask=subtask).restore(*files)
+            for subtask in range(parallelism)
+        ]
+        if parallelism == 2:  # more rows, so that names of different origin meet in the end
+            for subtask, harness in enumerate(harnesses):
+                mine = [key for key in range(100) if subtask_of(key_group(key, 128), parallelism, 128) == subtask]
+                harness.push_block(block(*((key, key, 1) for key in mine)))
+        files = [harness.snapshot() for harness in harnesses]
+    (last,) = harnesses
+    assert rows(last.end_input()) == expected
+
+
+def test_rows_are_refused_without_a_type_and_taken_with_one() -> None:
+    data = Rows([("a", 1)], [3])
+    with pytest.raises(PenstockError, match="declare the row type"):
+        windows().push_block(data)
+    typed = Types.ROW_NAMED(["key", "value"], [Types.STRING(), Types.LONG()])
+    assert rows(windows(input_type=typed).push_block(data).end_input()) == [("a", 0, 10, 1)]
+
+
+def test_bad_input_and_bad_definitions_are_named() -> None:
+    with pytest.raises(PenstockError, match="no timestamp"):
+        windows().push_block(Columns(pa.record_batch({"key": [1], "value": [1]})))
+    with pytest.raises(PenstockError, match=r"column 'value' is not in the stream.*\['key'\]"):
+        windows().push_block(Columns(pa.record_batch({"key": [1]}), np.zeros(1, dtype=np.int64)))
+    with pytest.raises(JobDefinitionError, match="EventTimeSessionWindows"):
+        windows(EventTimeSessionWindows(10))
+    with pytest.raises(JobDefinitionError, match=r"\['window_end'\]"):
+        windows(aggregates={"window_end": count()})
+    with pytest.raises(JobDefinitionError, match="at least one key"):
+        ColumnarWindowOperator((), TUMBLING_10, {"n": count()})
+    with pytest.raises(JobDefinitionError, match="must not be negative"):
+        windows(allowed_lateness=-1)
+
+
+# -------------------------------------------------------------------- the same contract as rows
+
+# Few keys, panes and times, so that records meet: on one pane before and after a restore, on the edge of a watermark.
+records = st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(-9, 15)), min_size=1, max_size=5)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("records"), records),
+        st.tuples(st.just("records"), records),
+        st.tuples(st.just("watermark"), st.integers(-10, 20)),
+        st.tuples(st.just("rescale"), st.sampled_from([1, 1, 2, 3])),
+        st.tuples(st.just("crash"), st.none()),
+    ),
+    min_size=5,
+    max_size=20,
+)
+
+
+@st.composite
+def assigners(draw: st.DrawFn) -> Any:
+    size = draw(st.integers(1, 8))
+    if draw(st.booleans()):
+        return TumblingEventTimeWindows(size, draw(st.integers(-size + 1, size - 1)))
+    slide = draw(st.integers(1, 9))
+    return SlidingEventTimeWindows(size, slide, draw(st.integers(-slide + 1, slide - 1)))
+
+
+class Fleet:
+    """All subtasks of an operator; records go to the subtask of their key."""
+
+    def __init__(self, template: Any, columnar: bool) -> None:
+        self.template, self.columnar = template, columnar
+        self.subtasks = [OperatorHarness(template)]
+        self.chains: list[list[bytes]] = []
+        self.late = 0
+
+    def push(self, batch: Sequence[tuple[Any, Any, int]]) -> None:
+        for subtask, harness in enumerate(self.subtasks):
+            mine = [r for r in batch if subtask_of(key_group(r[0], 128), len(self.subtasks), 128) == subtask]
+            if mine and self.columnar:
+                harness.push_block(block(*mine))
+            elif mine:
+                harness.push_all([((key, value), time) for key, value, time in mine])
+
+    def advance(self, watermark: int) -> None:
+        for harness in self.subtasks:
+            harness.advance_watermark(watermark)
+
+    def rescale(self, parallelism: int) -> None:
+        """With unchanged parallelism the chain of deltas grows; otherwise every new subtask starts from all chains."""
+        if self.chains and len(self.chains) == len(self.subtasks):
+            chains = [[*c, h.snapshot(full=False)] for c, h in zip(self.chains, self.subtasks, strict=True)]
+        else:
+            chains = [[h.snapshot()] for h in self.subtasks]
+        before = len(self.subtasks)
+        self.subtasks = [
+            OperatorHarness(self.template, parallelism=parallelism, subtask=s).restore(
+                *([chains[s]] if parallelism == before else chains)
+            )
+            for s in range(parallelism)
+        ]
+        self.chains = chains if parallelism == before else []
+
+    def rollback(self) -> None:
+        for harness in self.subtasks:
+            harness.rollback()
+
+    def take(self) -> tuple[dict[Any, Any], int]:
+        """Per key and window the last result since the last call (rows fire once per late record, columns once per
+        block), and how many records were late."""
+        results = {}
+        late = 0
+        for harness in self.subtasks:
+            for value in harness.values():
+                results[tuple(value)[:3]] = tuple(value)[3:]
+            harness.clear_output()
+            late += harness.metrics.late_dropped
+            harness.metrics.late_dropped = 0
+        return results, late
+
+
+@settings(max_examples=120)
+@given(assigner=assigners(), lateness=st.sampled_from([0, 1, 4, MAX]), script=steps)
+def test_rows_and_columns_give_the_same_windows(assigner: Any, lateness: int, script: list[tuple[str, Any]]) -> None:
+    by_rows = WindowOperator(
+        selector=lambda value: value[0],
+        assigner=assigner,
+        contents=AggregateContents(Statistics()),
+        function=Tagging(),
+        allowed_lateness=lateness,
+    )
+    fleets = [
+        Fleet(by_rows, columnar=False),
+        Fleet(operator(assigner, STATISTICS, allowed_lateness=lateness), columnar=True),
+    ]
+    epoch: list[tuple[str, Any]] = []
+    for kind, what in [*script, ("watermark", MAX)]:
+        for fleet in fleets:
+            match kind:
+                case "records":
+                    fleet.push(what)
+                case "watermark":
+                    fleet.advance(what)
+                case "rescale":
+                    fleet.rescale(what)
+                case _:
+                    fleet.rollback()
+                    for again, step in epoch:
+                        fleet.push(step) if again == "records" else fleet.advance(step)
+        row_results, column_results = (fleet.take() for fleet in fleets)
+        assert row_results == column_results, (kind, what)
+        epoch = [] if kind == "rescale" else [*epoch, (kind, what)] if kind != "crash" else epoch

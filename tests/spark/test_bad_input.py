@@ -1,0 +1,147 @@
+"""Bad input on Spark: a clear error, nothing lost, nothing hanging, no process left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.common import Configuration, RestartStrategies, WatermarkStrategy
+from penstock.connectors.collection import CollectionSource
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.functions import MapFunction
+from penstock.errors import (
+    ConfigurationError,
+    CorruptSnapshotError,
+    FencedError,
+    JobDefinitionError,
+    JobFailedError,
+    StorageError,
+)
+
+pytestmark = pytest.mark.spark
+
+
+def collect(env: StreamExecutionEnvironment, function: Any, values: list[Any]) -> list[Any]:
+    stream = env.from_source(
+        CollectionSource(values, epochs=[len(values) // 2]), WatermarkStrategy.no_watermarks(), "in"
+    )
+    with stream.map(function).name("risky").uid("risky-map").execute_and_collect() as results:
+        return list(results)
+
+
+def environment(config: Configuration) -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment.get_execution_environment(config)
+
+
+def slot_processes() -> list[int]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "penstock.slot.process" in " ".join(process.info["cmdline"] or []):
+            found.append(process.pid)
+    return found
+
+
+def test_a_throwing_function_names_operator_uid_and_record_and_leaves_no_process(
+    spark: SparkSession, configuration: Configuration
+) -> None:
+    env = environment(configuration)
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    with pytest.raises(JobFailedError) as caught:
+        collect(env, lambda n: 10 // (n - 7), list(range(10)))
+    message = str(caught.value)
+    assert "'risky'" in message
+    assert "'risky-map'" in message
+    assert "ZeroDivisionError" in message
+    assert "record 7" in message
+    deadline = time.monotonic() + 10
+    while slot_processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert slot_processes() == []
+
+
+class FailsOnce(MapFunction):
+    """Throws at a record until the file it leaves behind exists."""
+
+    def __init__(self, at: int, proof: str) -> None:
+        self.at, self.proof = at, proof
+
+    def map(self, value: int) -> int:
+        if value == self.at and not Path(self.proof).exists():
+            Path(self.proof).write_text("fired")
+            raise RuntimeError("once")
+        return value
+
+
+def test_a_function_that_throws_once_is_retried_from_the_checkpoint_with_an_exact_result(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    env = environment(configuration)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 50))
+    proof = tmp_path / "proof"
+    assert sorted(collect(env, FailsOnce(60, str(proof)), list(range(100)))) == list(range(100))
+    assert proof.read_text() == "fired"
+
+
+def test_an_unpicklable_function_is_named_at_submit_time(spark: SparkSession, configuration: Configuration) -> None:
+    lock = threading.Lock()
+    with pytest.raises(JobDefinitionError, match=r"'risky' \(uid 'risky-map'\).*pickle.*open\(\)"):
+        collect(environment(configuration), lambda n: (lock, n), [1])
+
+
+def test_checkpointing_without_a_folder_says_which_settings_to_make(spark: SparkSession) -> None:
+    config = Configuration()
+    config.set_string("penstock.runtime", "spark")
+    config.set_string("execution.checkpointing.interval", "1 s")
+    with pytest.raises(ConfigurationError, match=r"penstock\.job\.dir"):
+        collect(environment(config), str, [1])
+
+
+def test_an_unwritable_job_folder_is_named(spark: SparkSession, configuration: Configuration, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    configuration.set_string("penstock.job.dir", str(blocked / "job"))
+    with pytest.raises(StorageError, match=str(blocked)):
+        collect(environment(configuration), str, [1])
+
+
+def test_a_second_driver_on_a_live_job_folder_is_refused(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    from penstock.checkpoint import ownership
+    from penstock.checkpoint.storage import open_storage
+
+    other = psutil.Process().parent()
+    assert other is not None
+    owner = ownership.OwnerInfo(
+        host=ownership.OwnerInfo.current().host,
+        pid=other.pid,
+        process_start_time=other.create_time(),
+        acquired_ms=int(time.time() * 1000),
+    )
+    ownership.acquire(open_storage(str(tmp_path / "job")), owner)
+    with pytest.raises(FencedError, match=str(other.pid)):
+        collect(environment(configuration), str, [1])
+
+
+def test_a_corrupt_checkpoint_file_stops_the_resume_and_is_named(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    assert len(collect(environment(configuration), str, list(range(10)))) == 10
+    manifests = sorted((tmp_path / "job" / "checkpoints").rglob("manifest.json"))
+    data = bytearray(manifests[-1].read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    manifests[-1].write_bytes(bytes(data))
+    with pytest.raises(CorruptSnapshotError, match=r"manifest\.json"):
+        collect(environment(configuration), str, list(range(10)))
+
+
+def test_a_finished_job_folder_is_not_run_again(spark: SparkSession, configuration: Configuration) -> None:
+    assert len(collect(environment(configuration), str, list(range(10)))) == 10
+    # Only the last epoch may be handed over again: this driver cannot know whether an earlier one still did.
+    assert set(collect(environment(configuration), str, list(range(10)))) <= {str(n) for n in range(5, 10)}
