@@ -87,6 +87,8 @@ class JobMaster:
         self._since = _Since()
         self._last_checkpoint_ms = self.clock()
         self._last_run_ms = 0
+        self._known_splits: dict[str, set[str]] = {}
+        self._plan_files: set[int] = set()
         self._dirty = False
         self._processing_time = 0
         self._next_timer: int | None = None
@@ -171,7 +173,8 @@ class JobMaster:
         if self.storage is None:
             return
         last = self.epoch
-        for epoch in sorted(e for e in layout.planned_epochs(self.storage.list(layout.EPOCHS)) if e > self.epoch):
+        self._plan_files = {int(epoch) for epoch in layout.planned_epochs(self.storage.list(layout.EPOCHS))}
+        for epoch in sorted(e for e in self._plan_files if e > self.epoch):
             try:
                 logged = json.loads(self.storage.get(layout.epoch_plan(epoch)))
             except (FileMissingError, ValueError):
@@ -234,7 +237,7 @@ class JobMaster:
             sources[operator_id] = SourceRanges(ranges=(), finished=done)
             states[operator_id] = {"state": None, "finished": done}
         finished = all(ranges.finished for ranges in sources.values())
-        has_data = spark_data or any(r.start != r.end or r.last for s in sources.values() for r in s.ranges)
+        has_data = spark_data or self._brings_something(sources)
         if not (stop or finished or has_data or logged is not None or self._due(now)) and not self._pending:
             self._skip(epoch)
             return None
@@ -253,6 +256,7 @@ class JobMaster:
             job_attempt=self.job_attempt,
         )
         if logged is None and self.storage is not None:
+            self._plan_files.add(epoch)
             self.storage.put(layout.epoch_plan(epoch), _plan_bytes(plan_, states, after=self._last_planned))
         self._last_planned = epoch
         self._coordinator.begin(epoch, checkpoint=plan_.checkpoint)
@@ -263,6 +267,16 @@ class JobMaster:
     def _skip(self, epoch: int) -> None:
         self.epoch = epoch
         self._coordinator.reset(epoch)
+
+    def _brings_something(self, sources: Mapping[str, SourceRanges]) -> bool:
+        """Data, the end of a split, or a split that is new: its reader must hear of it even if it is empty."""
+        found = False
+        for operator_id, source in sources.items():
+            known = self._known_splits.setdefault(operator_id, set())
+            for part in source.ranges:
+                found = found or part.start != part.end or part.last or part.split not in known
+                known.add(part.split)
+        return found
 
     def _checkpoint_due(self) -> bool:
         """By the clock, not by the epoch's processing time: a replayed epoch has that of its first run. A clock that was
@@ -429,12 +443,11 @@ class JobMaster:
         return size
 
     def _forget_plans(self, epoch: int) -> None:
+        """Plans up to a checkpoint are in it: nobody will replay them."""
         assert self.storage is not None
-        for done in range(epoch, max(0, epoch - 50), -1):
-            path = layout.epoch_plan(done)
-            if done != epoch and not self.storage.exists(path):
-                break
-            self.storage.delete(path)
+        for done in sorted(planned for planned in self._plan_files if planned <= epoch):
+            self.storage.delete(layout.epoch_plan(done))
+            self._plan_files.discard(done)
 
     def _report(
         self,

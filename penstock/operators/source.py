@@ -128,10 +128,13 @@ class SourceOperator(Operator):
     def _emit(self, split: str, block: Block) -> None:
         self.ctx.metrics.records_in += len(block)
         watermarks = self._splits[split]
+        if watermarks.idle:  # before its records: they must find the watermark waiting for them again
+            watermarks.idle = False
+            self._changed(self._valve.set_idle(split, False))
         try:
             stamped = watermarks.stamp(block)
         except Exception as error:
-            self.fail(error, "timestamp assigner", None)
+            self.fail(error, "timestamp assigner", watermarks.stamping, has_record=True)
         watermarks.observe(stamped, self._send, lambda t: self._advance(split, t))
 
     def _send(self, block: Block) -> None:

@@ -62,6 +62,7 @@ class SplitWatermarks:
         self.emitted = MIN_WATERMARK
         self.last_active_ms: int | None = None
         self.idle = False
+        self.stamping: Any = None  # the record in hand, for the error that names it
         self._output = _Sink()
         self._custom = strategy.generator.factory() if isinstance(strategy.generator, CustomGenerator) else None
 
@@ -77,9 +78,10 @@ class SplitWatermarks:
         rows = to_rows(block, self.input_type)
         extract = assigner.extract_timestamp
         before = rows.timestamps or [NO_TIMESTAMP] * len(rows)
-        stamps = [
-            extract(value, NO_TIMESTAMP if old is None else old) for value, old in zip(rows.values, before, strict=True)
-        ]
+        stamps = []
+        for value, old in zip(rows.values, before, strict=True):
+            self.stamping = value
+            stamps.append(extract(value, NO_TIMESTAMP if old is None else old))
         if isinstance(block, Columns):
             return Columns(block.batch, np.asarray(stamps, dtype=np.int64))
         return Rows(rows.values, stamps)  # type: ignore[arg-type]
@@ -204,7 +206,7 @@ class WatermarkOperator(Operator):
         try:
             stamped = self._watermarks.stamp(block)
         except Exception as error:
-            self.fail(error, "timestamp assigner", block if len(block) == 1 else None)
+            self.fail(error, "timestamp assigner", self._watermarks.stamping, has_record=True)
         self._watermarks.observe(stamped, self._emit_block, self._advance)
 
     def _emit_block(self, block: Block) -> None:

@@ -24,7 +24,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.errors import FencedError, JobFailedError, PenstockError, StateLostError, UserFunctionError
+from penstock.errors import (
+    CorruptSnapshotError,
+    FencedError,
+    JobDefinitionError,
+    JobFailedError,
+    PenstockError,
+    StateLostError,
+    UserFunctionError,
+)
 from penstock.jobmanager.job_master import JobDescription, JobMaster
 from penstock.jobmanager.restart import RestartState
 from penstock.slot.client import RegistryAddress
@@ -110,7 +118,13 @@ class SparkJob:
         self.on_state("RESTARTING")
         if self._cancelled.wait(delay / 1000):
             return
-        self._master.recover()
+        try:
+            self._master.recover()
+        except (FencedError, CorruptSnapshotError, JobDefinitionError):
+            raise  # waiting does not mend these
+        except Exception as again:
+            self._restart_or_fail(again)  # storage or a sink was away: one more failure, counted like the others
+            return
         self.on_state("RUNNING")
 
     def _open_registry(self) -> SlotRegistry:

@@ -150,7 +150,7 @@ class OperatorState:
             keys = [k for k, _ in pairs]
         values = [v for _, v in pairs]
         deleted = None
-        if not full and TOMBSTONE in values:
+        if not full and any(value is TOMBSTONE for value in values):
             deleted = [v is TOMBSTONE for v in values]
             values = [None if d else v for v, d in zip(values, deleted, strict=True)]
         groups = self._key_groups(keys)

@@ -103,7 +103,7 @@ class OverlayTable:
         elif overlay:
             self._since_checkpoint.update(overlay)
         base = self.base
-        if TOMBSTONE in overlay.values():
+        if any(value is TOMBSTONE for value in overlay.values()):  # not `in`: a value's == may be its own
             for key, value in overlay.items():
                 if value is TOMBSTONE:
                     base.pop(key, None)

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -28,20 +28,20 @@ class Driver:
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
-    _log: IO[bytes] | None = None
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._log = (self.folder / f"driver-{self.starts}.log").open("wb")
+        log = self.folder / f"driver-{self.starts}.log"
         self.starts += 1
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.job", str(self.folder), *self.arguments],
-            cwd=REPOSITORY,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **self.environment},
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.job", str(self.folder), *self.arguments],
+                cwd=REPOSITORY,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable, **self.environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
 
     @property
     def running(self) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.file_sink import committed_files
-from tests.chaos.job import KEYS, WINDOW_MS, event
+from tests.chaos.job import KEYS, WINDOW_MS, event, may_be_late
 
 
 def rows(folder: Path) -> list[tuple[Any, ...]]:
@@ -42,6 +42,8 @@ def verify(folder: Path, records: int, splits: int) -> dict[str, int]:
     # Which records are late depends on where epochs were cut, so the windows are checked against what was not late.
     late = rows(folder / "late")
     assert len({index for _, _, index in late}) == len(late), "a late record was reported twice"
+    wronged = [index for _, _, index in late if not may_be_late(index)]
+    assert not wronged, f"{len(wronged)} records were called late that are in time, such as {wronged[:5]}"
     expected: dict[tuple[int, int], tuple[int, int]] = {}
     late_indices = {index for _, _, index in late}
     for index in range(records):

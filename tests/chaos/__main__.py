@@ -1,0 +1,70 @@
+"""`make chaos`: many runs with many kills, and a table. RUNS, KILLS and RECORDS in the environment change the volume."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.chaos.run import KINDS, run
+
+
+def main() -> int:
+    runs, kills = int(os.environ.get("RUNS", "30")), int(os.environ.get("KILLS", "5"))
+    records, rate = int(os.environ.get("RECORDS", "1000000")), int(os.environ.get("RATE", "15000"))
+    console = Console()
+    table = Table(title=f"{runs} runs × {kills} kills × {records:,} records")
+    for heading in (
+        "run",
+        "kills",
+        "recovery s",
+        "restored",
+        "job restarts",
+        "records",
+        "windows",
+        "late",
+        "seconds",
+        "exact",
+    ):
+        table.add_column(heading)
+    failed = 0
+    for number in range(runs):
+        seed = int(time.time()) + number
+        kinds = random.Random(seed).choices(KINDS, k=kills)
+        with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as folder:
+            try:
+                outcome = run(
+                    Path(folder),
+                    master="local-cluster[2,1,1024]",
+                    kinds=kinds,
+                    records=records,
+                    rate=rate,
+                    seed=seed,
+                    options={"spark.executor.memory": "768m"},
+                    timeout=900,
+                )
+            except AssertionError as error:
+                failed += 1
+                console.print(f"[red]run {number} (seed {seed}, {kinds}) failed:[/] {str(error)[:3000]}")
+                table.add_row(str(number), " ".join(kinds), "", "", "", "", "", "", "", "[red]no[/]")
+                continue
+        recovery = " ".join(f"{kill.recovery_s:.1f}" for kill in outcome.kills)
+        counts = outcome.counts
+        table.add_row(
+            str(number), " ".join(kinds), recovery, str(outcome.restored_tasks), str(outcome.job_restarts),
+            f"{counts['records']:,}", f"{counts['windows']:,}", str(counts["late"]), f"{outcome.seconds:.0f}", "yes",
+        )  # fmt: skip
+        console.print(f"run {number}: {' '.join(kinds)}: exact, recovery {recovery} s, {outcome.seconds:.0f} s")
+    console.print(table)
+    console.print(f"{runs - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

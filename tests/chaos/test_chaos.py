@@ -1,0 +1,79 @@
+"""Real processes killed with SIGKILL on real Spark; the output is compared with a sequential reference."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.cluster import Driver, left_behind
+from tests.chaos.run import run
+from tests.chaos.standalone import standalone_cluster
+from tests.chaos.verify import verify
+
+pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
+
+CLUSTER = {"spark.executor.memory": "768m", "spark.executor.cores": "1"}
+
+
+def test_two_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_local_cluster(tmp_path: Path) -> None:
+    outcome = run(
+        tmp_path,
+        master="local-cluster[2,1,1024]",
+        kinds=["slot", "executor", "python-worker", "driver", "slot"],
+        records=200_000,
+        rate=6_000,
+        seed=int(time.time()),
+        options=CLUSTER,
+    )
+    print(outcome)
+    assert [kill.kind for kill in outcome.kills] == ["slot", "executor", "python-worker", "driver", "slot"]
+    assert len({kill.pid for kill in outcome.kills}) == 5
+    assert outcome.driver_starts == 2
+    slot_kills = [kill for kill in outcome.kills if kill.kind in ("slot", "executor", "python-worker")]
+    assert all(kill.job_attempt == 0 for kill in slot_kills), "losing a slot, worker or executor restarts no job"
+    assert outcome.job_restarts == 0
+    assert outcome.restored_tasks >= 3, "only lost subtasks came back from the checkpoint"
+
+
+def test_a_standalone_cluster_of_two_workers_survives_slot_and_executor_and_driver(tmp_path: Path) -> None:
+    with standalone_cluster(tmp_path / "cluster") as master:
+        outcome = run(
+            tmp_path / "run",
+            master=master,
+            kinds=["slot", "executor", "driver"],
+            records=100_000,
+            rate=5_000,
+            seed=2,
+            options=CLUSTER,
+        )
+    print(outcome)
+    assert [kill.kind for kill in outcome.kills] == ["slot", "executor", "driver"]
+    assert outcome.job_restarts == 0
+
+
+@pytest.mark.parametrize("point", ["before-manifest", "after-manifest", "during-sink-commit", "before-spark-log"])
+def test_a_driver_killed_at_a_named_point_commits_every_epoch_exactly_once(point: str, tmp_path: Path) -> None:
+    started = time.time()
+    proof = tmp_path / "fired"
+    driver = Driver(
+        tmp_path / "run",
+        ["records=20000", "splits=2", "parallelism=2", "penstock.epoch.max-records=5000", "spark.master=local[2,4]"],
+        {"PENSTOCK_FAULT": f"{point}:3", "PENSTOCK_FAULT_ONCE": str(proof)},
+    )
+    driver.start()
+    driver.wait_for(lambda: not driver.running, 180, f"the driver's death at {point}")
+    assert driver.process is not None
+    assert driver.process.returncode == -9, driver.log()
+    fired_at, epoch, pid = proof.read_text().split()
+    assert (fired_at, int(pid)) == (point, driver.process.pid)
+    driver.start()
+    driver.wait_for(lambda: not driver.running, 180, "the end of the job")
+    assert driver.finished, driver.log()
+    verify(tmp_path / "run", 20_000, 2)
+    reports = driver.reports()
+    again = [report["epoch"] for report in reports if report["generation"] == 2]
+    expected = int(epoch) if point == "before-manifest" else int(epoch) + 1
+    assert min(again) == expected, "a checkpoint exists from its manifest on, and only from then on"
+    driver.wait_for(lambda: not left_behind(started), 15, "the end of all processes")
