@@ -137,6 +137,8 @@ class Committer(ABC):
 class Sink(ABC):
     """Instances travel pickled to the slots."""
 
+    accepts_columns = True  # False: the writer only ever sees Rows, of the stream's declared type
+
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter: ...
 

@@ -30,6 +30,7 @@ class CollectedValues:
 
 
 class CollectSink(Sink):
+    accepts_columns = False
     """Values go through checkpoints and the driver's memory: for tests, notebooks and small results."""
 
     def create_writer(self, context: WriterContext) -> SinkWriter:

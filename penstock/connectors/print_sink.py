@@ -20,6 +20,7 @@ class PrintedLines:
 
 
 class PrintSink(Sink):
+    accepts_columns = False
     """Prints each value on the driver's standard output when its epoch is committed.
 
     As in Flink a line is `value`, `2> value` from the second of several subtasks, `id> value` or `id:2> value` with a

@@ -22,7 +22,7 @@ from penstock.datastream.aggregates import Aggregate
 from penstock.datastream.window import WindowAssigner
 from penstock.errors import PenstockError
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.convert import to_columns
+from penstock.operators.convert import to_columns, travels_as_arrow
 from penstock.operators.pane_blocks import PaneBlocks
 from penstock.operators.pane_grid import PaneGrid
 from penstock.operators.partial_aggregation import PartialAggregation
@@ -117,12 +117,16 @@ class ColumnarWindowOperator(Operator):
         if isinstance(block, Columns):
             return block
         where = f"operator {self.ctx.name!r}"
-        if self.input_type is None:
+        if not travels_as_arrow(self.input_type):
             raise PenstockError(
                 f"{where} aggregates columns but was given rows such as {block.values[:1]!r}: declare the row type of the "
                 "operator before it (output_type=Types.ROW_NAMED(...)), or use a window over rows"
             )
-        return to_columns(block, self.input_type, where)
+        assert self.input_type is not None
+        columns = to_columns(block, self.input_type, where)
+        if not isinstance(columns, Columns):
+            raise PenstockError(f"{where} needs a timestamp on every record: some of {block.values[:3]!r} have none")
+        return columns
 
     def _partials(self, table: pa.Table, stamps: TimestampArray) -> list[tuple[int, pa.RecordBatch]]:
         first, last = self.grid.pane(int(stamps.min())), self.grid.pane(int(stamps.max()))

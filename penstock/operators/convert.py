@@ -31,8 +31,12 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
     if isinstance(block, Rows):
         return block
     names = list(block.batch.schema.names)
-    columns = [column_values(column) for column in block.batch.columns]
     timestamps: list[int | None] | None = None if block.timestamps is None else block.timestamps.tolist()
+    typed = isinstance(type_info, (RowTypeInfo, TupleTypeInfo)) and len(type_info.get_field_types()) == len(names)
+    if typed and any(t.need_conversion() for t in type_info.get_field_types()):  # type: ignore[union-attr]
+        structs = block.batch.to_struct_array().to_pylist()
+        return Rows([type_info.from_internal_type(struct) for struct in structs], timestamps)  # type: ignore[union-attr]
+    columns = [column_values(column) for column in block.batch.columns]
     if isinstance(type_info, TupleTypeInfo):
         values: list[Any] = list(zip(*columns, strict=True))
     elif type_info is not None and not isinstance(type_info, RowTypeInfo) and len(columns) == 1:
@@ -57,37 +61,41 @@ def _named_rows(names: list[str], columns: list[list[Any]]) -> list[Any]:
     return rows
 
 
-def to_columns(block: Block, type_info: TypeInformation, where: str) -> Columns:
-    """Columnar form of typed rows; a value that does not fit the declared type is an error, never a cast."""
-    if isinstance(block, Columns):
+def travels_as_arrow(type_info: TypeInformation | None) -> bool:
+    """Declared row and tuple types travel as columns; everything else is pickled."""
+    return isinstance(type_info, (RowTypeInfo, TupleTypeInfo)) and type_info.to_arrow() is not None
+
+
+def to_columns(block: Block, type_info: TypeInformation, where: str) -> Block:
+    """Typed rows as columns. A value that does not fit the declared type is an error, never a silent cast. Rows of
+    which only some have a timestamp stay rows."""
+    if isinstance(block, Columns) or (block.timestamps is not None and None in block.timestamps):
         return block
-    arrow = type_info.to_arrow()
-    if arrow is None or not pa.types.is_struct(arrow):
-        raise PenstockError(f"{where}: type {type_info} cannot be turned into columns")
-    fields = list(arrow)
-    arrays = []
-    for index, field in enumerate(fields):
-        values = [row[index] for row in block.values]
-        try:
-            arrays.append(pa.array(values, type=field.type, from_pandas=False))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError) as error:
-            bad = _first_misfit(values, field.type)
-            raise PenstockError(
-                f"{where}: field {field.name!r} is declared {type_info.get_field_types()[index]}, "  # type: ignore[attr-defined]
-                f"but record {block.values[bad]!r} holds {values[bad]!r} there ({error}): declare the type the function really "
-                "gives, or leave the type out"
-            ) from error
-    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-    stamps = None
-    if block.timestamps is not None and None not in block.timestamps:
-        stamps = np.asarray(block.timestamps, dtype=np.int64)
+    assert isinstance(type_info, (RowTypeInfo, TupleTypeInfo))
+    struct = type_info.to_arrow()
+    assert struct is not None
+    flat = isinstance(type_info, TupleTypeInfo) and not any(t.need_conversion() for t in type_info.get_field_types())
+    try:
+        if flat and all(type(value) is tuple and len(value) == struct.num_fields for value in block.values):
+            columns = zip(*block.values, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, struct, strict=True)]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(struct)))
+        else:
+            rows = pa.array([type_info.to_internal_type(value) for value in block.values], struct)
+            batch = pa.RecordBatch.from_struct_array(rows)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError, PenstockError) as error:
+        raise PenstockError(
+            f"{where} declares the type {type_info}, but gave {_first_misfit(block.values, type_info)!r} ({error}): declare "
+            "the type the function really gives, or leave it out"
+        ) from error
+    stamps = None if block.timestamps is None else np.asarray(block.timestamps, dtype=np.int64)
     return Columns(batch, stamps)
 
 
-def _first_misfit(values: list[Any], kind: pa.DataType) -> int:
-    for index, value in enumerate(values):
+def _first_misfit(values: list[Any], type_info: RowTypeInfo | TupleTypeInfo) -> Any:
+    for value in values:
         try:
-            pa.array([value], type=kind, from_pandas=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
-            return index
-    return 0
+            pa.array([type_info.to_internal_type(value)], type_info.to_arrow())
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError, PenstockError):
+            return value
+    return values[0]

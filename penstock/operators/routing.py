@@ -40,6 +40,8 @@ _CACHED_KEYS = 500_000
 class Router(ABC):
     """One exchange of one upstream subtask."""
 
+    pack: Callable[[Block], Block] | None = None  # typed streams: rows become columns before they travel
+
     def __init__(self, targets: range, send: Send, block_size: int) -> None:
         self.targets = targets
         self._send = send
@@ -73,6 +75,8 @@ class Router(ABC):
             self._send_block(target, rows)
 
     def _send_block(self, target: int, block: Block) -> None:
+        if self.pack is not None:
+            block = self.pack(block)
         size = self._block_size
         if len(block) <= size:
             self._send(target, Data(block))

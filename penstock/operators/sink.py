@@ -7,6 +7,7 @@ from typing import Any
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.operators.base import Operator
+from penstock.operators.convert import to_rows
 from penstock.records import Block
 
 
@@ -32,6 +33,8 @@ class SinkOperator(Operator):
     def process(self, input: int, block: Block) -> None:
         self.ctx.metrics.records_in += len(block)
         assert self._writer is not None
+        if not self.sink.accepts_columns:
+            block = to_rows(block, self.input_type)
         try:
             self._writer.write(block)
         except Exception as error:

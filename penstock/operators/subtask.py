@@ -17,6 +17,7 @@ from penstock.errors import ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
+from penstock.operators.convert import to_columns, travels_as_arrow
 from penstock.operators.routing import Router, create_router
 from penstock.operators.source import SourceOperator
 from penstock.protocol.events import Barrier, EndOfData, Event, IdleStatus, Watermark
@@ -176,6 +177,10 @@ class Subtask:
                 send=lambda target, event, v=job_edge.target, c=channel: self._emit(v, target, c, event),  # type: ignore[misc]
                 block_size=self.settings.block_size,
             )
+            declared = self._graph_type(edge.source, edge.tag)
+            if travels_as_arrow(declared):
+                name = next(n.name for n in self.vertex.nodes if n.id == edge.source)
+                router.pack = lambda block, t=declared, n=name: to_columns(block, t, f"operator {n!r}")
             self._routers.append(router)
             if edge.tag is None:
                 outputs[edge.source].routers.append(router)

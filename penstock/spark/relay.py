@@ -6,6 +6,7 @@ partition, streams the rows of its level through it, and lets everything meant f
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,8 +23,22 @@ from penstock.state.key_groups import key_group
 Batches = Iterable[pa.RecordBatch]
 
 
+_settled = False
+
+
+def _settle() -> None:
+    """PySpark's worker collects garbage after every task and takes no new one meanwhile. With everything that is imported
+    here that is tens of milliseconds, and the next stage of the epoch waits for them. What exists now stays for the life of
+    the worker anyway: set it aside once, and the collections have next to nothing to look at."""
+    global _settled
+    if not _settled:
+        _settled = True
+        gc.freeze()
+
+
 def _task() -> tuple[int, int, str]:
     """(epoch, partition, attempt) of the Spark task this runs in. Epoch n is Spark's batch n - 1."""
+    _settle()
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
     if context is None or batch is None:

@@ -97,8 +97,10 @@ class Driver:
         return self._kill(rng.choice(self.slots()), "penstock.slot.process")
 
     def kill_python_worker(self, rng: random.Random) -> int:
-        workers = [p for p in self.descendants("pyspark") if p.children() == [] and "daemon" in " ".join(p.cmdline())]
-        return self._kill(rng.choice(workers).pid, "pyspark")
+        """A worker is a child of PySpark's daemon with the daemon's own command line."""
+        daemons = self.descendants("pyspark.daemon")
+        workers = [process for process in daemons if process.ppid() in {daemon.pid for daemon in daemons}]
+        return self._kill(rng.choice(workers).pid, "pyspark.daemon")
 
     def kill_executor(self, rng: random.Random) -> int:
         return self._kill(rng.choice(executors()).pid, "CoarseGrainedExecutorBackend")
