@@ -1,0 +1,114 @@
+"""Whatever Spark can read as a stream is a columnar source, with its position in our checkpoints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.common import Configuration, Duration, RestartStrategies, Time, WatermarkStrategy
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.aggregates import count, sum_
+from penstock.datastream.functions import MapFunction
+from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.errors import JobDefinitionError
+
+pytestmark = pytest.mark.spark
+
+FILES, ROWS = 4, 500
+
+
+def write_events(folder: Path) -> pa.Table:
+    folder.mkdir()
+    tables = []
+    for number in range(FILES):
+        index = np.arange(number * ROWS, (number + 1) * ROWS)
+        table = pa.table(
+            {
+                "user": index % 13,
+                "source": [f"file-{number}"] * ROWS,
+                "time": index * 10,
+                "amount": index % 7,
+            }
+        )
+        pq.write_table(table, folder / f"part-{number}.parquet")
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
+def frame(spark: SparkSession, folder: Path) -> DataFrame:
+    reader = spark.readStream.schema("user long, source string, time long, amount long")
+    return reader.option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def environment(config: Configuration) -> StreamExecutionEnvironment:
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    env.set_parallelism(2)
+    return env
+
+
+def test_a_windowed_aggregate_over_a_spark_stream_is_exact(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    events = write_events(tmp_path / "in")
+    env = environment(configuration)
+    windows = (
+        env.from_spark(
+            frame(spark, tmp_path / "in"),
+            timestamp="time",
+            watermark_strategy=WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(100)),
+            bounded=True,
+        )
+        .key_by("user")
+        .window(TumblingEventTimeWindows.of(Time.seconds(1)))
+        .agg(n=count(), total=sum_("amount"))
+    )
+    with windows.execute_and_collect() as results:
+        got = {(row.user, row.window_start): (row.n, row.total) for row in results}
+    expected: dict[tuple[int, int], tuple[int, int]] = {}
+    for user, time, amount in zip(*(events.column(c).to_pylist() for c in ("user", "time", "amount")), strict=True):
+        n, total = expected.get((user, time // 1000 * 1000), (0, 0))
+        expected[(user, time // 1000 * 1000)] = n + 1, total + amount
+    assert got == expected
+
+
+class FailsOnce(MapFunction):
+    def __init__(self, proof: str) -> None:
+        self.proof = proof
+
+    def map(self, value: Any) -> Any:
+        if value.time == 12_000 and not Path(self.proof).exists():
+            Path(self.proof).write_text("fired")
+            raise RuntimeError("once")
+        return value.user, value.time
+
+
+def test_a_failure_goes_back_to_the_position_of_the_last_checkpoint(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    events = write_events(tmp_path / "in")
+    env = environment(configuration)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
+    proof = tmp_path / "proof"
+    stream = env.from_spark(frame(spark, tmp_path / "in"), split="source", bounded=True).map(FailsOnce(str(proof)))
+    with stream.execute_and_collect() as results:
+        got = Counter(results)
+    assert proof.read_text() == "fired"
+    assert got == Counter(zip(events.column("user").to_pylist(), events.column("time").to_pylist(), strict=True))
+
+
+def test_a_frame_that_is_not_a_stream_and_a_column_that_is_not_there_are_refused(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    write_events(tmp_path / "in")
+    env = environment(configuration)
+    with pytest.raises(JobDefinitionError, match="not a stream"):
+        env.from_spark(spark.read.parquet(str(tmp_path / "in")))
+    with pytest.raises(JobDefinitionError, match="'when' is not among"):
+        env.from_spark(frame(spark, tmp_path / "in"), timestamp="when")
