@@ -71,7 +71,9 @@ def _job_id(storage: CheckpointStorage, fresh: str) -> str:
 
 
 class _Journal:
-    """One line of JSON an epoch, for views and reports that outlive the process."""
+    """One line of JSON an epoch, for views and reports that outlive the process. Bounded: the newest two parts stay."""
+
+    _PART_BYTES = 32 << 20
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,3 +81,6 @@ class _Journal:
     def __call__(self, report: EpochReport) -> None:
         with self._path.open("a") as file:
             file.write(json.dumps(asdict(report)) + "\n")
+            full = file.tell() > self._PART_BYTES
+        if full:
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))

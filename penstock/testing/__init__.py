@@ -8,6 +8,7 @@ from penstock.testing.clock import ManualClock
 from penstock.testing.crash import CrashPlan, CrashPoint, SimulatedCrash
 from penstock.testing.embedded import EmbeddedJob
 from penstock.testing.flaky_storage import FlakyStorage, StorageFault
+from penstock.testing.harness import OperatorHarness
 from penstock.testing.sinks import ListSink
 from penstock.testing.sources import Abort, Epoch, ScriptedSource, Split, Stamped
 
@@ -21,6 +22,7 @@ __all__ = [
     "FlakyStorage",
     "ListSink",
     "ManualClock",
+    "OperatorHarness",
     "ScriptedSource",
     "SimulatedCrash",
     "Split",
