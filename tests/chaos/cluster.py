@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from penstock.testing.kill import NotOurs, Target, kill
+from penstock.testing.kill import Target, kill
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -117,12 +118,13 @@ class Driver:
 
 
 def executors() -> list[psutil.Process]:
-    """Executors of this machine's test clusters (local-cluster or standalone)."""
-    return [p for p in psutil.process_iter(["cmdline"]) if _is_executor(p.info["cmdline"])]
-
-
-def _is_executor(command: list[str] | None) -> bool:
-    return command is not None and any("CoarseGrainedExecutorBackend" in part for part in command)
+    """Executors of this test's own cluster: below the driver (local-cluster) or below its workers (standalone)."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
+                found.append(process)
+    return found
 
 
 def left_behind(since: float) -> list[str]:
@@ -134,6 +136,3 @@ def left_behind(since: float) -> list[str]:
         if ours and process.info["create_time"] >= since and process.status() != psutil.STATUS_ZOMBIE:
             found.append(f"{process.info['pid']} {command[:100]}")
     return found
-
-
-__all__ = ["Driver", "NotOurs", "executors", "left_behind"]
