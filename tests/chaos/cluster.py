@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import time
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ import psutil
 from penstock.testing.kill import Target, kill
 
 REPOSITORY = Path(__file__).parents[2]
+# Everything started from here inherits it, so that other runs on this machine are told apart from ours.
+_MARK = "CHAOS_RUN"
+os.environ[_MARK] = uuid.uuid4().hex
 
 
 @dataclass
@@ -128,11 +132,15 @@ def executors() -> list[psutil.Process]:
 
 
 def left_behind(since: float) -> list[str]:
-    """Slot processes and executors started after `since` that are still there."""
+    """Slot processes and executors of this test process, started after `since`, that are still there."""
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "create_time"]):
         command = " ".join(process.info["cmdline"] or [])
-        ours = "penstock.slot.process" in command or "CoarseGrainedExecutorBackend" in command
-        if ours and process.info["create_time"] >= since and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(f"{process.info['pid']} {command[:100]}")
+        kind = "penstock.slot.process" in command or "CoarseGrainedExecutorBackend" in command
+        if not kind or process.info["create_time"] < since:
+            continue
+        with contextlib.suppress(psutil.Error):
+            ours = process.environ().get(_MARK) == os.environ[_MARK]
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.info['pid']} {command[:100]}")
     return found
