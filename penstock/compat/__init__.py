@@ -1,0 +1,1 @@
+"""Penstock under other names: see `penstock.compat.pyflink`."""

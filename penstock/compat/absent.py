@@ -1,0 +1,81 @@
+"""What PyFlink has and Penstock has not, and what to use instead: the texts of the errors that say so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SPARK_SOURCE: Final = "read it with Spark: env.from_spark(spark.readStream.format(...).load())"
+_OWN_SINK: Final = "write a penstock.connectors.base.Sink (a writer and a committer)"
+_OWN_SOURCE: Final = "write a penstock.connectors.base.Source (an enumerator and a reader) and use env.from_source"
+_NO_JVM: Final = "there is no Flink in a JVM behind Penstock"
+
+# The longest name that fits is taken.
+_MODULES: Final = {
+    "pyflink": "Penstock has pyflink.common, pyflink.datastream and pyflink.metrics",
+    "pyflink.table": "use the DataStream API, or Spark SQL on a streaming DataFrame and env.from_spark",
+    "pyflink.java_gateway": _NO_JVM,
+    "pyflink.util": _NO_JVM,
+    "pyflink.find_flink_home": _NO_JVM,
+    "pyflink.pyflink_gateway_server": _NO_JVM,
+    "pyflink.shell": "start Python and create a StreamExecutionEnvironment",
+    "pyflink.testing": "use penstock.testing",
+    "pyflink.fn_execution": "functions run in Penstock's own slot processes",
+    "pyflink.common": "its public names are in penstock.common",
+    "pyflink.datastream": "its public names are in penstock.datastream",
+    "pyflink.datastream.connectors": f"{_SPARK_SOURCE}, or {_OWN_SINK}",
+    "pyflink.datastream.connectors.kafka": f"{_SPARK_SOURCE}; for a sink {_OWN_SINK}",
+    "pyflink.datastream.connectors.jdbc": _OWN_SINK,
+    "pyflink.datastream.formats": "FileSource and FileSink read and write Parquet, CSV, NDJSON and text themselves",
+    "pyflink.datastream.async_data_stream": "call the service in a map() with a larger parallelism",
+}
+
+_NAMES: Final = {
+    "AsyncDataStream": "call the service in a map() with a larger parallelism",
+    "AsyncFunction": "call the service in a map() with a larger parallelism",
+    "CustomStateBackend": _NO_JVM,
+    "CustomTrigger": "subclass penstock.datastream.window.Trigger",
+    "JavaFunctionWrapper": _NO_JVM,
+    "MiniClusterClient": "use penstock.testing",
+    "SinkFunction": _OWN_SINK,
+    "SourceFunction": _OWN_SOURCE,
+    "TimeCharacteristic": "give the stream a WatermarkStrategy for event time; processing time needs nothing",
+}
+
+_PYTHON_FILES: Final = "ship Python files to the executors with Spark (spark.submit.pyFiles, or --py-files)"
+
+_METHODS: Final = {
+    "add_classpaths": f"{_NO_JVM}; jars for Spark's own sources go to spark.jars or spark.jars.packages",
+    "add_jars": f"{_NO_JVM}; jars for Spark's own sources go to spark.jars or spark.jars.packages",
+    "add_python_archive": _PYTHON_FILES,
+    "add_python_file": _PYTHON_FILES,
+    "add_sink": f"use sink_to; {_OWN_SINK}",
+    "add_source": _OWN_SOURCE,
+    "cache": "write the stream to files and read them again",
+    "generate_sequence": "use env.from_source(DataGeneratorSource(lambda index: index, count), …)",
+    "set_python_executable": "set spark.pyspark.python",
+    "set_python_requirements": "install what the job needs on the executors' hosts",
+}
+
+
+def explain(module: str) -> str:
+    """Why `module` cannot be imported, and what to do."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        advice = _MODULES.get(".".join(parts[:length]))
+        if advice is not None:
+            return f"Penstock has no {module}: {advice}. docs/flink.md lists what is here"
+    return f"Penstock has no {module}. docs/flink.md lists what is here"
+
+
+def advice(name: str) -> str | None:
+    """What to use instead of a PyFlink class that is not here; None for names that PyFlink has not either."""
+    instead = _NAMES.get(name)
+    return None if instead is None else f"Penstock has no {name}: {instead}. docs/flink.md lists what is here"
+
+
+def missing_attribute(owner: object, name: str) -> AttributeError:
+    """For `__getattr__` of the API's classes: the usual error or, for a method that PyFlink has, one that helps."""
+    instead = _METHODS.get(name)
+    usual = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    text = usual if instead is None else f"{usual}: {instead}. docs/flink.md lists what is here"
+    return AttributeError(text, name=name, obj=owner)
