@@ -9,90 +9,193 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from penstock.compat.absent import advice
+
 if TYPE_CHECKING:
-    from penstock.datastream.checkpoint_config import CheckpointConfig
-    from penstock.datastream.checkpointing_mode import CheckpointingMode
-    from penstock.datastream.collector import CloseableIterator
-    from penstock.datastream.data_stream import DataStream, DataStreamSink, KeyedStream
-    from penstock.datastream.execution_mode import RuntimeExecutionMode
+    from penstock.datastream.checkpoint_config import (
+        CheckpointConfig,
+    )
+    from penstock.datastream.checkpointing_mode import (
+        CheckpointingMode,
+    )
+    from penstock.datastream.collector import (
+        CloseableIterator,
+    )
+    from penstock.datastream.connected_streams import (
+        BroadcastConnectedStream,
+        BroadcastStream,
+        ConnectedStreams,
+    )
+    from penstock.datastream.data_stream import (
+        DataStream,
+        DataStreamSink,
+        KeyedStream,
+    )
+    from penstock.datastream.execution_mode import (
+        RuntimeExecutionMode,
+    )
+    from penstock.datastream.externalized_checkpoint_retention import (
+        ExternalizedCheckpointRetention,
+    )
     from penstock.datastream.functions import (
         AggregateFunction,
+        AllWindowFunction,
+        BroadcastProcessFunction,
+        CoFlatMapFunction,
+        CoMapFunction,
+        CoProcessFunction,
         FilterFunction,
         FlatMapFunction,
+        KeyedBroadcastProcessFunction,
+        KeyedCoProcessFunction,
         KeyedProcessFunction,
         KeySelector,
         MapFunction,
         Partitioner,
+        ProcessAllWindowFunction,
         ProcessFunction,
         ProcessWindowFunction,
         ReduceFunction,
         RuntimeContext,
         WindowFunction,
     )
-    from penstock.datastream.job_client import JobClient
-    from penstock.datastream.output_tag import OutputTag
-    from penstock.datastream.state_backend import HashMapStateBackend
-    from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
-    from penstock.datastream.time_domain import TimeDomain
-    from penstock.datastream.timerservice import TimerService
-    from penstock.datastream.windowed_stream import AllWindowedStream, WindowedStream
+    from penstock.datastream.job_client import (
+        JobClient,
+    )
+    from penstock.datastream.output_tag import (
+        OutputTag,
+    )
+    from penstock.datastream.slot_sharing_group import (
+        MemorySize,
+        SlotSharingGroup,
+    )
+    from penstock.datastream.state_backend import (
+        HashMapStateBackend,
+        StateBackend,
+    )
+    from penstock.datastream.stream_execution_environment import (
+        StreamExecutionEnvironment,
+    )
+    from penstock.datastream.time_domain import (
+        TimeDomain,
+    )
+    from penstock.datastream.timerservice import (
+        TimerService,
+    )
+    from penstock.datastream.window import (
+        CountWindow,
+        MergingWindowAssigner,
+        TimeWindow,
+        Trigger,
+        TriggerResult,
+        Window,
+        WindowAssigner,
+    )
+    from penstock.datastream.windowed_stream import (
+        AllWindowedStream,
+        WindowedStream,
+    )
 
 _HOME = {
     "AggregateFunction": "functions",
+    "AllWindowFunction": "functions",
     "AllWindowedStream": "windowed_stream",
+    "BroadcastConnectedStream": "connected_streams",
+    "BroadcastProcessFunction": "functions",
+    "BroadcastStream": "connected_streams",
     "CheckpointConfig": "checkpoint_config",
     "CheckpointingMode": "checkpointing_mode",
     "CloseableIterator": "collector",
+    "CoFlatMapFunction": "functions",
+    "CoMapFunction": "functions",
+    "CoProcessFunction": "functions",
+    "ConnectedStreams": "connected_streams",
+    "CountWindow": "window",
     "DataStream": "data_stream",
     "DataStreamSink": "data_stream",
+    "ExternalizedCheckpointRetention": "externalized_checkpoint_retention",
     "FilterFunction": "functions",
     "FlatMapFunction": "functions",
     "HashMapStateBackend": "state_backend",
     "JobClient": "job_client",
     "KeySelector": "functions",
+    "KeyedBroadcastProcessFunction": "functions",
+    "KeyedCoProcessFunction": "functions",
     "KeyedProcessFunction": "functions",
     "KeyedStream": "data_stream",
     "MapFunction": "functions",
+    "MemorySize": "slot_sharing_group",
+    "MergingWindowAssigner": "window",
     "OutputTag": "output_tag",
     "Partitioner": "functions",
+    "ProcessAllWindowFunction": "functions",
     "ProcessFunction": "functions",
     "ProcessWindowFunction": "functions",
     "ReduceFunction": "functions",
     "RuntimeContext": "functions",
     "RuntimeExecutionMode": "execution_mode",
+    "SlotSharingGroup": "slot_sharing_group",
+    "StateBackend": "state_backend",
     "StreamExecutionEnvironment": "stream_execution_environment",
     "TimeDomain": "time_domain",
+    "TimeWindow": "window",
     "TimerService": "timerservice",
+    "Trigger": "window",
+    "TriggerResult": "window",
+    "Window": "window",
+    "WindowAssigner": "window",
     "WindowFunction": "functions",
     "WindowedStream": "windowed_stream",
 }
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
     "AllWindowedStream",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
     "CheckpointConfig",
     "CheckpointingMode",
     "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
+    "CountWindow",
     "DataStream",
     "DataStreamSink",
+    "ExternalizedCheckpointRetention",
     "FilterFunction",
     "FlatMapFunction",
     "HashMapStateBackend",
     "JobClient",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
+    "MemorySize",
+    "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "RuntimeExecutionMode",
+    "SlotSharingGroup",
+    "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",
+    "TimeWindow",
     "TimerService",
+    "Trigger",
+    "TriggerResult",
+    "Window",
+    "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
 ]
@@ -102,5 +205,8 @@ def __getattr__(name: str) -> Any:
     try:
         home = _HOME[name]
     except KeyError:
+        instead = advice(name)
+        if instead is not None:  # `from … import` replaces the text of an AttributeError, but lets this one through
+            raise ImportError(instead, name=__name__) from None
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     return getattr(import_module(f"{__name__}.{home}"), name)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from penstock.common.typeinfo import TypeInformation
+from penstock.common.typeinfo import TupleTypeInfo, TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink
 from penstock.connectors.collect_sink import CollectSink
 from penstock.connectors.print_sink import PrintSink
@@ -27,6 +28,7 @@ from penstock.datastream.output_tag import OutputTag
 from penstock.errors import JobDefinitionError
 from penstock.graph import partitioner as p
 from penstock.graph.stream_graph import StreamNode
+from penstock.operators import rolling
 from penstock.operators.base import Operator
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
 from penstock.operators.selectors import as_selector
@@ -37,6 +39,8 @@ from penstock.protocol.ids import NodeId
 
 if TYPE_CHECKING:
     from penstock.datastream.collector import CloseableIterator
+    from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+    from penstock.datastream.state import MapStateDescriptor
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
     from penstock.datastream.window import WindowAssigner
     from penstock.datastream.windowed_stream import AllWindowedStream, WindowedStream
@@ -73,6 +77,11 @@ class DataStream:
         self._origins = origins
         self._type = type_info
         self._partitioner = partitioner
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     # ---------------------------------------------------------------- properties of the last operator
 
@@ -200,6 +209,22 @@ class DataStream:
         types = {stream._type is None for stream in (self, *streams)}
         return DataStream(self._env, origins, self._type if types == {False} else None, self._partitioner)
 
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """Both streams into one function, which keeps them apart and may share state between them."""
+        from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds)
+        if not isinstance(ds, DataStream):
+            raise JobDefinitionError(f"connect takes a DataStream or a BroadcastStream, not {_what(ds)}")
+        return ConnectedStreams(self, ds)
+
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(f"get_side_output takes an OutputTag, not {_what(output_tag)}")
@@ -216,6 +241,28 @@ class DataStream:
             self._type,
             stateful=True,
         )
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """The fields of a tuple stream at these positions, in this order; a field may be repeated or left out."""
+        if self._type is not None and not isinstance(self._type, TupleTypeInfo):
+            raise JobDefinitionError(f"project works on streams of tuples, but this one is of {self._type}: use map()")
+        positions = [rolling.check_field(index, "project") for index in field_indexes]
+        types = None if self._type is None else self._type.get_field_types()
+        for position in positions:
+            if isinstance(position, str) or (types is not None and position >= len(types)):
+                raise JobDefinitionError(
+                    f"project: the stream has no field at position {position!r}, its type is {self._type}"
+                )
+        if not positions:
+            raise JobDefinitionError("project needs at least one position")
+        chosen = None if types is None else TupleTypeInfo([types[position] for position in positions])  # type: ignore[index]
+        function = rolling.Projection(tuple(positions))  # type: ignore[arg-type]
+        return self._apply("Projection", MapOperator(function, self._type), chosen)
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Windows of `size` records of the whole stream; with `slide` one is opened every `slide` records. Only full
+        ones fire."""
+        return self.window_all(_count_windows(size, slide))
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
         from penstock.datastream.windowed_stream import AllWindowedStream
@@ -239,8 +286,21 @@ class DataStream:
     def forward(self) -> DataStream:
         return self._partitioned(p.Forward())
 
-    def broadcast(self) -> DataStream:
-        return self._partitioned(p.Broadcast())
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
+    def broadcast(self, first: MapStateDescriptor, /, *others: MapStateDescriptor) -> BroadcastStream: ...
+
+    def broadcast(self, *broadcast_state_descriptors: MapStateDescriptor) -> DataStream | BroadcastStream:
+        """Every record to every subtask; with descriptors, for the broadcast state of the stream this one is connected
+        with."""
+        partitioned = self._partitioned(p.Broadcast())
+        if not broadcast_state_descriptors:
+            return partitioned
+        from penstock.datastream.connected_streams import BroadcastStream
+
+        return BroadcastStream(partitioned, broadcast_state_descriptors)
 
     def global_(self) -> DataStream:
         return self._partitioned(p.Global())
@@ -322,6 +382,34 @@ class KeyedStream(DataStream):
         _check_function(func, ReduceFunction, "reduce")
         return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
 
+    def _rolling(self, name: str, field: int | str, make: Callable[[int | str], ReduceFunction]) -> DataStream:
+        function = make(rolling.check_field(field, name.lower()))
+        return self._apply(name, KeyedReduceOperator(function, self._selector, self._type), self._type, stateful=True)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """The running sum of a field; the other fields are those of the key's first record."""
+        return self._rolling("Sum", position_to_sum, rolling.sum_of)
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """The smallest value of a field so far; the other fields are those of the key's first record."""
+        return self._rolling("Min", position_to_min, rolling.min_of)
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """The largest value of a field so far; the other fields are those of the key's first record."""
+        return self._rolling("Max", position_to_max, rolling.max_of)
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """The record with the smallest value of a field so far; the first one of several."""
+        return self._rolling("Min_By", position_to_min_by, rolling.min_by)
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """The record with the largest value of a field so far; the first one of several."""
+        return self._rolling("Max_By", position_to_max_by, rolling.max_by)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Windows of `size` records of a key; with `slide` one is opened every `slide` records. Only full ones fire."""
+        return self.window(_count_windows(size, slide))
+
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         from penstock.datastream.windowed_stream import WindowedStream
 
@@ -374,6 +462,12 @@ class DataStreamSink:
 
 def _what(value: Any) -> str:
     return f"the class {value.__name__} (pass an instance)" if inspect.isclass(value) else f"a {type(value).__name__}"
+
+
+def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
+    from penstock.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner
+
+    return CountTumblingWindowAssigner.of(size) if slide == 0 else CountSlidingWindowAssigner.of(size, slide)
 
 
 def _check_function(function: Any, kind: type, verb: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -15,6 +16,7 @@ from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.collection import CollectionSource
 from penstock.datastream.checkpoint_config import CheckpointConfig
@@ -23,7 +25,7 @@ from penstock.datastream.data_stream import DataStream, Edge, Origin
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.state_backend import HashMapStateBackend, StateBackend
-from penstock.errors import JobDefinitionError
+from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.explain import explain, plan_json
 from penstock.graph.job_graph import build_job_graph
@@ -33,6 +35,7 @@ from penstock.jobmanager.job_master import JobDescription
 from penstock.jobmanager.launch import launch
 from penstock.jobmanager.settings import JobSettings
 from penstock.operators.base import Operator
+from penstock.operators.batch import batch_operator
 from penstock.operators.sink import SinkOperator
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
@@ -50,14 +53,20 @@ class StreamExecutionEnvironment:
         self._checkpoint_config = CheckpointConfig()
         self._state_backend: StateBackend = HashMapStateBackend()
         self._restart: RestartStrategyConfiguration | None = None
-        self._runtime_mode = RuntimeExecutionMode.STREAMING
+        self._runtime_mode: RuntimeExecutionMode | None = None  # None: as configured
         self._default_parallelism = int(self._configuration.get_string("parallelism.default", "1"))
         self._reset()
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def _reset(self) -> None:
         self._nodes: dict[NodeId, StreamNode] = {}
         self._edges: list[Edge] = []
         self._spark_frames: dict[NodeId, Any] = {}
+        self._bounded_frames: set[NodeId] = set()
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -93,10 +102,10 @@ class StreamExecutionEnvironment:
         return self
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        if execution_mode is RuntimeExecutionMode.BATCH:
-            raise JobDefinitionError(
-                "the BATCH runtime mode is not there yet: a bounded job runs in STREAMING mode to its end"
-            )
+        """BATCH: final results only, from bounded sources, without checkpoints. AUTOMATIC: BATCH if all sources are
+        bounded. Goes over `execution.runtime-mode` of the configuration."""
+        if not isinstance(execution_mode, RuntimeExecutionMode):
+            raise JobDefinitionError(f"set_runtime_mode takes a RuntimeExecutionMode, not {execution_mode!r}")
         self._runtime_mode = execution_mode
         return self
 
@@ -181,6 +190,8 @@ class StreamExecutionEnvironment:
         frame, strategy, type_info = spark_source(streaming_df, split, timestamp, strategy, bounded)
         stream = self._source(SourceOperator(None, strategy), source_name, self._default_parallelism, type_info)
         self._spark_frames[stream._origins[0].node.id] = frame
+        if bounded:
+            self._bounded_frames.add(stream._origins[0].node.id)
         return stream
 
     def _source(
@@ -219,8 +230,10 @@ class StreamExecutionEnvironment:
             widest = max((node.parallelism for node in self._nodes.values()), default=1)
             max_parallelism = max(128, 1 << (widest - 1).bit_length())
         graph = StreamGraph(job_name or "penstock job", max_parallelism)
+        batch = self._is_batch()
         for node in self._nodes.values():
-            graph.add_node(_with_pickled_operator(node) if pickled else node)
+            chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
+            graph.add_node(_with_pickled_operator(chosen) if pickled else chosen)
         for edge in self._edges:
             up, down = self._nodes[edge.source], self._nodes[edge.target]
             same = up.parallelism == down.parallelism
@@ -234,6 +247,30 @@ class StreamExecutionEnvironment:
                 )
             )
         return graph
+
+    def _is_batch(self) -> bool:
+        mode = self._runtime_mode
+        if mode is None:
+            configured = self._configuration.get_string("execution.runtime-mode", "STREAMING").upper()
+            if configured not in RuntimeExecutionMode.__members__:
+                raise ConfigurationError(
+                    f"execution.runtime-mode: {configured!r} is not known; choose STREAMING, BATCH or AUTOMATIC"
+                )
+            mode = RuntimeExecutionMode[configured]
+        if mode is RuntimeExecutionMode.STREAMING:
+            return False
+        unbounded = [
+            node.name
+            for node in self._nodes.values()
+            if isinstance(node.operator, SourceOperator)
+            and not (node.id in self._bounded_frames if node.operator.source is None else node.operator.source.bounded)
+        ]
+        if unbounded and mode is RuntimeExecutionMode.BATCH:
+            raise JobDefinitionError(
+                f"the runtime mode is BATCH, but {', '.join(map(repr, unbounded))} never ends: bound the source, or choose "
+                "STREAMING or AUTOMATIC"
+            )
+        return not unbounded
 
     def get_execution_plan(self) -> str:
         """The plan as JSON, in the shape of Flink's."""
@@ -273,9 +310,9 @@ class StreamExecutionEnvironment:
         graph = ExecutionGraph(build_job_graph(self._stream_graph(job_name, pickled=True)))
         settings = JobSettings.of(self._effective_configuration())
         if self._restart is not None:
-            from dataclasses import replace
-
             settings = replace(settings, restart=self._restart)
+        if self._is_batch():  # as in Flink: no checkpoints, so a failed job starts again from the beginning
+            settings = replace(settings, checkpoint_interval_ms=None)
         sources: dict[str, Source] = {}
         sinks: dict[str, Sink] = {}
         for node in self._nodes.values():
@@ -295,8 +332,6 @@ def _text(parameters: Mapping[str, Any]) -> dict[str, str]:
 
 def _with_pickled_operator(node: StreamNode) -> StreamNode:
     """Operators are pickled one by one, so that a function that cannot travel is named at submit time."""
-    from dataclasses import replace
-
     try:
         data = cloudpickle.dumps(node.operator)
     except Exception as error:

@@ -32,16 +32,23 @@ from penstock.state.states import (
     KeyedValueState,
     _Handle,
 )
+from penstock.state.ttl import (
+    ExpiringAggregatingState,
+    ExpiringListState,
+    ExpiringMapState,
+    ExpiringReducingState,
+    ExpiringValueState,
+    Lifetime,
+)
 
 
-def keyed_state(state: OperatorState, descriptor: StateDescriptor, *, namespaced: bool = False) -> _Handle:
-    """The handle of a keyed state; `namespaced` state belongs to a key and a window."""
+def keyed_state(
+    state: OperatorState, descriptor: StateDescriptor, clock: Callable[[], int], *, namespaced: bool = False
+) -> _Handle:
+    """The handle of a keyed state; `namespaced` state belongs to a key and a window. `clock` is processing time."""
     name = descriptor.get_name()
     if descriptor.ttl_config is not None:
-        raise JobDefinitionError(
-            f"state {name!r} of operator {state.operator!r} has a time-to-live, which Penstock does not have yet: register a "
-            "timer that clears the state instead"
-        )
+        return _expiring_state(state, descriptor, Lifetime.of(descriptor.ttl_config, clock), namespaced)
 
     def table(kind: str) -> Any:
         return state.table(name, kind, namespaced=namespaced)
@@ -57,6 +64,31 @@ def keyed_state(state: OperatorState, descriptor: StateDescriptor, *, namespaced
             return KeyedReducingState(state, table("reducing"), namespaced, descriptor.get_reduce_function())
         case AggregatingStateDescriptor():
             return KeyedAggregatingState(state, table("aggregating"), namespaced, descriptor.get_agg_function())
+    raise JobDefinitionError(f"state {name!r}: {type(descriptor).__name__} is not a keyed state descriptor")
+
+
+def _expiring_state(state: OperatorState, descriptor: StateDescriptor, lifetime: Lifetime, namespaced: bool) -> _Handle:
+    name = descriptor.get_name()
+
+    def table(kind: str, left: Callable[[Any], Any] = lifetime.left_of_value) -> Any:
+        # Stored with a time, so of another kind: state with and without a time to live cannot be taken for one another.
+        if lifetime.sweep:
+            state.sweepers[name] = left
+        return state.table(name, f"{kind}-ttl", namespaced=namespaced)
+
+    match descriptor:
+        case ValueStateDescriptor():
+            return ExpiringValueState(state, table("value"), namespaced, lifetime)
+        case ListStateDescriptor():
+            return ExpiringListState(state, table("list", lifetime.left_of_list), namespaced, lifetime)
+        case MapStateDescriptor():
+            return ExpiringMapState(state, table("map", lifetime.left_of_map), namespaced, lifetime)
+        case ReducingStateDescriptor():
+            reduce = descriptor.get_reduce_function()
+            return ExpiringReducingState(state, table("reducing"), namespaced, lifetime, reduce)
+        case AggregatingStateDescriptor():
+            aggregate = descriptor.get_agg_function()
+            return ExpiringAggregatingState(state, table("aggregating"), namespaced, lifetime, aggregate)
     raise JobDefinitionError(f"state {name!r}: {type(descriptor).__name__} is not a keyed state descriptor")
 
 
@@ -90,19 +122,19 @@ class OperatorRuntimeContext(RuntimeContext):
         return self._metrics
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
 
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor)  # type: ignore[return-value]
+        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
 
 
 class OperatorTimerService(TimerService):

@@ -53,6 +53,7 @@ class PaneStates:
 
     def __init__(self, operator: WindowOperator, scope: str) -> None:
         self._state = operator.ctx.state
+        self._clock = operator.ctx.processing_time
         self._scope = scope
         self._handles: dict[str, Any] = {}
 
@@ -61,7 +62,7 @@ class PaneStates:
         if handle is None:
             scoped = copy.copy(descriptor)
             scoped.name = f"{self._scope}:{descriptor.name}"
-            handle = self._handles[descriptor.name] = keyed_state(self._state, scoped, namespaced=True)
+            handle = self._handles[descriptor.name] = keyed_state(self._state, scoped, self._clock, namespaced=True)
         handle.namespace = namespace
         return handle
 

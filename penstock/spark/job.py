@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.compat.pyflink import travelling
 from penstock.errors import (
     CorruptSnapshotError,
     FencedError,
@@ -131,15 +132,14 @@ class SparkJob:
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
         storage = self._master.storage
-        blob = cloudpickle.dumps(
-            SlotJob(
-                job_id=self._job.job_id,
-                graph=self._job.graph,
-                settings=self._job.settings,
-                storage_url=None if storage is None else storage.url,
-                job_parameters=self._job.job_parameters,
-            )
+        slot_job = SlotJob(
+            job_id=self._job.job_id,
+            graph=self._job.graph,
+            settings=self._job.settings,
+            storage_url=None if storage is None else storage.url,
+            job_parameters=self._job.job_parameters,
         )
+        blob = cloudpickle.dumps(travelling(slot_job))
         self._bind = "127.0.0.1" if local else None
         return SlotRegistry("127.0.0.1" if local else host, blob)
 

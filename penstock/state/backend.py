@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.state.key_groups import key_group
-from penstock.state.overlay import TOMBSTONE, OverlayTable
+from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
 from penstock.state.panes import PANES, encode_panes, restore_panes
 from penstock.state.snapshot_file import TableDelta
 from penstock.state.timers import TimerQueue
@@ -48,6 +48,8 @@ class OperatorState:
         self._kinds: dict[str, tuple[str, bool]] = {}  # name → (kind, keys are (key, namespace))
         self.event_timers = TimerQueue(self._internal(EVENT_TIMERS))
         self.processing_timers = TimerQueue(self._internal(PROCESSING_TIMERS))
+        # By table: what is left of a value once what has expired is taken out of it; MISSING if nothing is.
+        self.sweepers: dict[str, Callable[[Any], Any]] = {}
         # Operator (non-keyed) state: small, written whole with every snapshot.
         self.lists: dict[str, list[Any]] = {}
         self.list_kinds: dict[str, str] = {}
@@ -109,6 +111,8 @@ class OperatorState:
 
     def snapshot(self, *, full: bool) -> list[TableDelta]:
         """The changed entries since the last checkpoint, or with `full` all of them, plus the operator lists."""
+        if full:
+            self._sweep()
         out = []
         for name, table in self.tables.items():
             entries: Iterable[tuple[Any, Any]] = table.items() if full else table.delta().items()
@@ -130,6 +134,18 @@ class OperatorState:
                 )
             )
         return out
+
+    def _sweep(self) -> None:
+        """Remove what has expired. A full snapshot looks at every entry anyway; and as removals are writes of the epoch
+        that ends, a retry of it finds them undone."""
+        for name, left_of in self.sweepers.items():
+            table = self.tables[name]
+            for entry, value in list(table.items()):
+                left = left_of(value)
+                if left is MISSING:
+                    table.delete(entry)
+                elif left is not value:
+                    table.put(entry, left)
 
     def _encode(self, name: str, entries: Iterable[tuple[Any, Any]], full: bool) -> TableDelta | None:
         kind, namespaced = self._kinds[name]

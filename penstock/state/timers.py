@@ -22,14 +22,17 @@ def firing_order(entry: tuple[Any, Any]) -> tuple[bytes, bytes]:
 class TimerQueue:
     """One time domain of one operator. At most one timer per (key, namespace, timestamp), as in Flink."""
 
-    __slots__ = ("_buckets", "_heap", "table")
+    __slots__ = ("_buckets", "_heap", "closed", "table")
 
     def __init__(self, table: OverlayTable) -> None:
         self.table = table
         self._buckets: dict[int, dict[tuple[Any, Any], None]] = {}
         self._heap: list[int] = []
+        self.closed = False  # batch mode, while a key's timers fire: time is at its end, new ones are ignored
 
     def register(self, timestamp: int, key: Any, namespace: Namespace = None) -> None:
+        if self.closed:
+            return
         bucket = self._buckets.get(timestamp)
         if bucket is None:
             bucket = self._buckets[timestamp] = {}
@@ -70,6 +73,14 @@ class TimerQueue:
                 fire(timestamp, key, namespace)
                 if self._heap and self._heap[0] < timestamp:  # it registered an earlier one: that one goes first
                     break
+
+    def drain(self, fire: Fire) -> None:
+        """Fire every timer there is, in time order: the end of a key in batch mode."""
+        entries = [(timestamp, entry) for timestamp, bucket in self._buckets.items() for entry in bucket]
+        for timestamp, entry in sorted(entries, key=lambda timer: (timer[0], firing_order(timer[1]))):
+            if entry in self._buckets.get(timestamp, ()):  # else deleted by a timer that fired just now
+                self.delete(timestamp, *entry)
+                fire(timestamp, *entry)
 
     def rebuild(self) -> None:
         self._buckets = {}

@@ -1,0 +1,131 @@
+"""Two streams in one operator: connected streams, and a stream connected with a broadcast one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.data_stream import DataStream, KeyedStream, Origin, _what
+from penstock.datastream.functions import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeySelector,
+)
+from penstock.datastream.state import MapStateDescriptor
+from penstock.errors import JobDefinitionError
+from penstock.operators.broadcast import BroadcastOperator
+from penstock.operators.co import CoFlatMapOperator, CoMapOperator, CoProcessOperator, Selector, TwoInputOperator
+
+
+def _check_environments(first: DataStream, second: DataStream) -> None:
+    if first._env is not second._env:
+        raise JobDefinitionError("connect of streams of two environments: build both from the same one")
+
+
+def _two_inputs(
+    first: DataStream, second: DataStream, name: str, operator: TwoInputOperator, output_type: TypeInformation | None
+) -> DataStream:
+    env = first._env
+    node = env._add_node(name, "operator", operator, output_type=output_type, stateful=True)
+    first._connect(node, input=0)
+    second._connect(node, input=1)
+    return DataStream(env, [Origin(node)], output_type)
+
+
+class ConnectedStreams:
+    """Two streams, maybe of different types, whose records meet in one function. Keyed if both are."""
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        _check_environments(stream1, stream2)
+        self.stream1, self.stream2 = stream1, stream2
+
+    def key_by(
+        self,
+        key_selector1: Callable[[Any], Any] | KeySelector | str | list[str],
+        key_selector2: Callable[[Any], Any] | KeySelector | str | list[str],
+        key_type: TypeInformation | None = None,
+    ) -> ConnectedStreams:
+        """Records of both streams with equal keys meet in one subtask and share the state of their key."""
+        return ConnectedStreams(
+            self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
+        )
+
+    def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        if not isinstance(func, CoMapFunction):
+            raise JobDefinitionError(f"map of connected streams takes a CoMapFunction, not {_what(func)}")
+        return self._apply("Co-Map", CoMapOperator(func, self._selectors, self._types), output_type)
+
+    def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        if not isinstance(func, CoFlatMapFunction):
+            raise JobDefinitionError(f"flat_map of connected streams takes a CoFlatMapFunction, not {_what(func)}")
+        return self._apply("Co-FlatMap", CoFlatMapOperator(func, self._selectors, self._types), output_type)
+
+    def process(
+        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        if not isinstance(func, (CoProcessFunction, KeyedCoProcessFunction)):
+            raise JobDefinitionError(
+                f"process of connected streams takes a CoProcessFunction or a KeyedCoProcessFunction, not {_what(func)}"
+            )
+        if isinstance(func, KeyedCoProcessFunction) and self._selectors[0] is None:
+            raise JobDefinitionError(
+                "a KeyedCoProcessFunction needs keys on both streams: call key_by(selector1, selector2) before process()"
+            )
+        return self._apply("Co-Process", CoProcessOperator(func, self._selectors, self._types), output_type)
+
+    def _apply(self, name: str, operator: TwoInputOperator, output_type: TypeInformation | None) -> DataStream:
+        return _two_inputs(self.stream1, self.stream2, name, operator, output_type)
+
+    @property
+    def _selectors(self) -> tuple[Selector | None, Selector | None]:
+        first, second = self.stream1, self.stream2
+        if isinstance(first, KeyedStream) and isinstance(second, KeyedStream):
+            return first._selector, second._selector
+        return None, None
+
+    @property
+    def _types(self) -> tuple[TypeInformation | None, TypeInformation | None]:
+        return self.stream1._type, self.stream2._type
+
+
+class BroadcastStream:
+    """A stream of which every subtask gets every record, to be connected with another one."""
+
+    def __init__(self, stream: DataStream, descriptors: Sequence[MapStateDescriptor]) -> None:
+        for descriptor in descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise JobDefinitionError(f"broadcast takes MapStateDescriptors, not {_what(descriptor)}")
+        self._stream = stream
+        self._names = [descriptor.name for descriptor in descriptors]
+        if len(set(self._names)) != len(self._names):
+            raise JobDefinitionError(f"broadcast got two states of one name: {', '.join(self._names)}")
+
+
+class BroadcastConnectedStream:
+    """A stream (keyed or not) and a broadcast stream."""
+
+    def __init__(self, stream: DataStream, broadcast: BroadcastStream) -> None:
+        _check_environments(stream, broadcast._stream)
+        self._stream, self._broadcast = stream, broadcast
+
+    def process(
+        self,
+        func: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        stream, broadcast = self._stream, self._broadcast._stream
+        keyed = isinstance(stream, KeyedStream)
+        fitting = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
+        if not isinstance(func, fitting):
+            raise JobDefinitionError(
+                f"process of a {'keyed' if keyed else 'non-keyed'} stream connected with a broadcast stream takes a "
+                f"{fitting.__name__}, not {_what(func)}"
+            )
+        selector = stream._selector if isinstance(stream, KeyedStream) else None
+        operator = BroadcastOperator(func, self._broadcast._names, selector, (stream._type, broadcast._type))
+        return _two_inputs(stream, broadcast, "Co-Process-Broadcast", operator, output_type)

@@ -1,0 +1,103 @@
+"""The broadcast state pattern: input 0 is the data, input 1 is broadcast to every subtask.
+
+The state is in memory as plain dicts; at each barrier it is written whole as operator state of kind "broadcast", of
+which a job that starts with another parallelism gives every subtask a copy of the first one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from penstock.datastream.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
+from penstock.datastream.timerservice import TimeDomain, TimerService
+from penstock.errors import JobDefinitionError
+from penstock.operators.base import OperatorContext
+from penstock.operators.co import Call, Selector, TwoInputOperator
+from penstock.state.broadcast import ReadableBroadcast, WritableBroadcast
+
+_KIND = "broadcast"
+
+
+class _Clocks:
+    def __init__(self, operator: BroadcastOperator) -> None:
+        self._operator = operator
+
+    def timestamp(self) -> int | None:
+        return self._operator._timestamp
+
+    def current_processing_time(self) -> int:
+        return self._operator.ctx.processing_time()
+
+    def current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+
+class BroadcastSideContext(_Clocks, BroadcastProcessFunction.Context, KeyedBroadcastProcessFunction.Context):
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        return WritableBroadcast(state_descriptor.name, self._operator.entries(state_descriptor))
+
+
+class DataSideContext(_Clocks, BroadcastProcessFunction.ReadOnlyContext, KeyedBroadcastProcessFunction.OnTimerContext):
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        return ReadableBroadcast(state_descriptor.name, self._operator.entries(state_descriptor))
+
+    def timer_service(self) -> TimerService:
+        return self._operator.timers
+
+    def get_current_key(self) -> Any:
+        return self._operator.ctx.state.key()
+
+    def time_domain(self) -> TimeDomain:
+        return self._operator._domain
+
+
+class BroadcastOperator(TwoInputOperator):
+    """BroadcastProcessFunction and, with a selector, KeyedBroadcastProcessFunction."""
+
+    def __init__(
+        self,
+        function: Any,
+        names: Sequence[str],
+        selector: Selector | None = None,
+        input_types: tuple[TypeInformation | None, TypeInformation | None] = (None, None),
+    ) -> None:
+        super().__init__(function, (selector, None), input_types)
+        self.names = tuple(names)
+
+    def setup(self, ctx: OperatorContext) -> None:
+        super().setup(ctx)
+        self._maps: dict[str, dict[Any, Any]] = {name: {} for name in self.names}
+        self._data_side, self._broadcast_side = DataSideContext(self), BroadcastSideContext(self)
+
+    def restore_state(self) -> None:
+        self._maps = {name: dict(self.ctx.state.operator_list(name, _KIND)) for name in self.names}
+
+    def snapshot_state(self) -> None:
+        for name, entries in self._maps.items():
+            self.ctx.state.operator_list(name, _KIND)[:] = entries.items()
+
+    def entries(self, descriptor: MapStateDescriptor) -> dict[Any, Any]:
+        try:
+            return self._maps[descriptor.name]
+        except KeyError:
+            raise JobDefinitionError(
+                f"operator {self.ctx.name!r} asks for broadcast state {descriptor.name!r}, but its stream was broadcast with "
+                f"{', '.join(map(repr, self.names))}: pass the descriptor to broadcast() as well"
+            ) from None
+
+    def call(self, input: int) -> tuple[str, Call]:
+        if input == 0:
+            process, data = self.function.process_element, self._data_side
+            return "process_element", lambda value: process(value, data)
+        process_broadcast, side = self.function.process_broadcast_element, self._broadcast_side
+        return "process_broadcast_element", lambda value: process_broadcast(value, side)
+
+    def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
+        self._timestamp, self._domain = timestamp, domain
+        try:
+            self.collector.take(self.function.on_timer(timestamp, self._data_side), timestamp)
+        except Exception as error:
+            self.fail(error, f"on_timer({timestamp}) for key {self.ctx.state.current_key!r}", None)

@@ -1,0 +1,125 @@
+"""Operators with two inputs: co-map, co-flat-map, co-process. Event time is the minimum of both, which the gate sees to.
+
+On keyed streams both inputs share the keyed state and the timers of a key.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Any, TypeAlias
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.functions import CoProcessFunction, KeyedCoProcessFunction
+from penstock.datastream.timerservice import TimeDomain, TimerService
+from penstock.operators.base import OperatorContext
+from penstock.operators.convert import to_rows
+from penstock.operators.keyed import TimedOperator
+from penstock.records import Block
+from penstock.state.backend import NO_KEY
+
+Selector: TypeAlias = Callable[[Any], Any]
+Call: TypeAlias = Callable[[Any], Iterable[Any] | None]
+
+
+class TwoInputOperator(TimedOperator):
+    """`selectors` gives the key of each input's records; None for an input without keys."""
+
+    def __init__(
+        self,
+        function: Any,
+        selectors: tuple[Selector | None, Selector | None] = (None, None),
+        input_types: tuple[TypeInformation | None, TypeInformation | None] = (None, None),
+    ) -> None:
+        super().__init__()
+        self.function = function
+        self.selectors = selectors
+        self.input_types = input_types
+
+    def setup(self, ctx: OperatorContext) -> None:
+        super().setup(ctx)
+        self._timestamp: int | None = None  # of the record or timer in hand
+        self._domain = TimeDomain.EVENT_TIME
+
+    def user_functions(self) -> Iterable[Any]:
+        return (self.function,)
+
+    @abstractmethod
+    def call(self, input: int) -> tuple[str, Call]:
+        """What the records of an input are given to, and its name for errors."""
+
+    def process(self, input: int, block: Block) -> None:
+        rows = to_rows(block, self.input_types[input])
+        self.ctx.metrics.records_in += len(rows)
+        state, collector, selector = self.ctx.state, self.collector, self.selectors[input]
+        name, call = self.call(input)
+        self._domain = TimeDomain.EVENT_TIME
+        stamps: Iterable[int | None] = repeat(None) if rows.timestamps is None else rows.timestamps
+        value: Any = None
+        try:
+            for value, timestamp in zip(rows.values, stamps):  # noqa: B905 - one of them may be endless
+                state.current_key = NO_KEY if selector is None else selector(value)
+                self._timestamp = timestamp
+                collector.take(call(value), timestamp)
+        except Exception as error:
+            self.fail(error, name, value, has_record=True)
+        state.current_key = NO_KEY
+        collector.flush(self)
+
+
+class CoMapOperator(TwoInputOperator):
+    """One result for each record; None is dropped, as in PyFlink."""
+
+    def call(self, input: int) -> tuple[str, Call]:
+        function = self.function.map1 if input == 0 else self.function.map2
+
+        def results(value: Any) -> Iterable[Any]:
+            result = function(value)
+            return () if result is None else (result,)
+
+        return f"map{input + 1}", results
+
+
+class CoFlatMapOperator(TwoInputOperator):
+    def call(self, input: int) -> tuple[str, Call]:
+        return f"flat_map{input + 1}", self.function.flat_map1 if input == 0 else self.function.flat_map2
+
+
+class CoProcessContext(KeyedCoProcessFunction.OnTimerContext, CoProcessFunction.Context):
+    """One object for every call: element and timer context, keyed or not."""
+
+    def __init__(self, operator: TwoInputOperator) -> None:
+        self._operator = operator
+
+    def timer_service(self) -> TimerService:
+        return self._operator.timers
+
+    def timestamp(self) -> int | None:
+        return self._operator._timestamp
+
+    def get_current_key(self) -> Any:
+        return self._operator.ctx.state.key()
+
+    def time_domain(self) -> TimeDomain:
+        return self._operator._domain
+
+
+class CoProcessOperator(TwoInputOperator):
+    """CoProcessFunction and, with selectors, KeyedCoProcessFunction."""
+
+    def setup(self, ctx: OperatorContext) -> None:
+        super().setup(ctx)
+        self.context = CoProcessContext(self)
+
+    def call(self, input: int) -> tuple[str, Call]:
+        process = self.function.process_element1 if input == 0 else self.function.process_element2
+        context = self.context
+        return f"process_element{input + 1}", lambda value: process(value, context)
+
+    def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
+        self._timestamp, self._domain = timestamp, domain
+        try:
+            self.collector.take(self.function.on_timer(timestamp, self.context), timestamp)
+        except Exception as error:
+            self.fail(error, f"on_timer({timestamp}) for key {self.ctx.state.current_key!r}", None)

@@ -1,0 +1,119 @@
+"""Rolling aggregates of one field: sum, min, max, min_by, max_by. Each is a reduce function over whole records.
+
+With sum, min and max only the field changes: the other fields are those of the key's first record, as in Flink. With
+min_by and max_by the result is a record that came in, the first of several with the same value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from penstock.common.types import Row
+from penstock.datastream.functions import ReduceFunction
+from penstock.errors import JobDefinitionError, PenstockError
+
+Field: TypeAlias = int | str
+
+
+def check_field(field: Any, verb: str) -> Field:
+    """A position or a field name, refused while the program is built if it is neither."""
+    if isinstance(field, bool) or not isinstance(field, (int, str)):
+        raise JobDefinitionError(f"{verb} takes the position of a field or its name, not {field!r}")
+    if isinstance(field, int) and field < 0:
+        raise JobDefinitionError(f"{verb}: positions count from 0, but the position is {field}")
+    return field
+
+
+def read_field(value: Any, field: Field) -> Any:
+    """The field of a tuple, list, Row, dict or object; position 0 of a plain value is the value itself."""
+    if isinstance(value, (Row, dict)) or (isinstance(value, (tuple, list)) and isinstance(field, int)):
+        return value[field]  # type: ignore[index]
+    if isinstance(field, str):
+        return getattr(value, field)
+    if field == 0:
+        return value
+    raise PenstockError(f"{value!r} has no fields, only position 0, and so no position {field}")
+
+
+def with_field(value: Any, field: Field, new: Any) -> Any:
+    """A copy of the record with another value in one field; the record given is left alone."""
+    match value, field:
+        case Row(), _:
+            copy = Row(*value)
+            if value._fields is not None:
+                copy.set_field_names(value._fields)
+            copy.set_row_kind(value.get_row_kind())
+            copy[field] = new
+            return copy
+        case dict(), _:
+            return {**value, field: new}
+        case list(), int():
+            return [*value[:field], new, *value[field + 1 :]]
+        case tuple(), int():
+            changed = [*value[:field], new, *value[field + 1 :]]
+            return value._make(changed) if hasattr(value, "_make") else tuple(changed)
+        case tuple(), str() if hasattr(value, "_replace"):
+            return value._replace(**{field: new})
+        case _, str() if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(value, **{field: new})
+        case _, 0:
+            return new
+    raise PenstockError(
+        f"cannot set field {field!r} of a {type(value).__name__}: rolling aggregates work on tuples, lists, Rows, dicts, "
+        "dataclasses and plain values; use reduce() for others"
+    )
+
+
+class FieldAggregate(ReduceFunction):
+    """One field is folded, the others stay as they were first."""
+
+    def __init__(self, field: Field, fold: Callable[[Any, Any], Any]) -> None:
+        self._field, self._fold = field, fold
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        field = self._field
+        return with_field(value1, field, self._fold(read_field(value1, field), read_field(value2, field)))
+
+
+class ExtremeRecord(ReduceFunction):
+    """The record whose field is the smallest or largest; the earlier one if they are equal."""
+
+    def __init__(self, field: Field, replaces: Callable[[Any, Any], bool]) -> None:
+        self._field, self._replaces = field, replaces
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        field = self._field
+        return value2 if self._replaces(read_field(value2, field), read_field(value1, field)) else value1
+
+
+def sum_of(field: Field) -> ReduceFunction:
+    return FieldAggregate(field, operator.add)
+
+
+def min_of(field: Field) -> ReduceFunction:
+    return FieldAggregate(field, min)
+
+
+def max_of(field: Field) -> ReduceFunction:
+    return FieldAggregate(field, max)
+
+
+def min_by(field: Field) -> ReduceFunction:
+    return ExtremeRecord(field, operator.lt)
+
+
+def max_by(field: Field) -> ReduceFunction:
+    return ExtremeRecord(field, operator.gt)
+
+
+class Projection:
+    """`project`: the fields at some positions, as a tuple."""
+
+    def __init__(self, positions: tuple[int, ...]) -> None:
+        self._positions = positions
+
+    def __call__(self, value: Any) -> tuple[Any, ...]:
+        return tuple(value[position] for position in self._positions)

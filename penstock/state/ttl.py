@@ -1,0 +1,252 @@
+"""Keyed state with a time to live: every value, list element and map entry is stored with the time of its last update.
+
+Time is processing time, which stands still within an epoch, so a replay expires what the first attempt expired.
+What has expired is removed when it is read, and whole tables are swept at every full snapshot (the first one and each
+compaction): entries of keys that never come again go then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from penstock.datastream.functions import AggregateFunction, ReduceFunction
+from penstock.datastream.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from penstock.datastream.state_ttl import StateTtlConfig
+from penstock.state.backend import OperatorState
+from penstock.state.overlay import MISSING, OverlayTable
+from penstock.state.states import _Handle
+
+Stamped: TypeAlias = tuple[int, Any]  # (time of the last update, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """When things expire, and what becomes of them."""
+
+    ttl_ms: int
+    refresh_on_read: bool
+    return_expired: bool
+    sweep: bool  # at full snapshots
+    clock: Callable[[], int]
+
+    @staticmethod
+    def of(config: StateTtlConfig, clock: Callable[[], int]) -> Lifetime:
+        strategies = config.get_cleanup_strategies()
+        return Lifetime(
+            ttl_ms=config.get_ttl().to_milliseconds(),
+            refresh_on_read=config.get_update_type() is StateTtlConfig.UpdateType.OnReadAndWrite,
+            return_expired=config.get_state_visibility() is StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp,
+            sweep=strategies.is_cleanup_in_background() or strategies.in_full_snapshot(),
+            clock=clock,
+        )
+
+    def stamp(self, value: Any) -> Stamped:
+        return self.clock(), value
+
+    def expired(self, stamped: Stamped) -> bool:
+        return stamped[0] + self.ttl_ms <= self.clock()
+
+    def visible(self, stamped: Stamped) -> bool:
+        return self.return_expired or not self.expired(stamped)
+
+    # What is left of a stored entry at a full snapshot; MISSING if nothing is.
+
+    def left_of_value(self, stored: Stamped) -> Any:
+        return MISSING if self.expired(stored) else stored
+
+    def left_of_list(self, stored: list[Stamped]) -> Any:
+        left = [element for element in stored if not self.expired(element)]
+        return (stored if len(left) == len(stored) else left) if left else MISSING
+
+    def left_of_map(self, stored: dict[Any, Stamped]) -> Any:
+        left = {key: entry for key, entry in stored.items() if not self.expired(entry)}
+        return (stored if len(left) == len(stored) else left) if left else MISSING
+
+
+class _ExpiringHandle(_Handle):
+    """One stored value that expires as a whole."""
+
+    def __init__(self, backend: OperatorState, table: OverlayTable, namespaced: bool, lifetime: Lifetime) -> None:
+        super().__init__(backend, table, namespaced)
+        self._lifetime = lifetime
+
+    def _read(self) -> Any:
+        """The value, or MISSING. Reading removes what has expired, also when it is returned this once."""
+        entry, lifetime = self._entry(), self._lifetime
+        stored = self._table.get(entry)
+        if stored is MISSING:
+            return MISSING
+        if lifetime.expired(stored):
+            self._table.delete(entry)
+            return stored[1] if lifetime.return_expired else MISSING
+        if lifetime.refresh_on_read:
+            self._table.put(entry, lifetime.stamp(stored[1]))
+        return stored[1]
+
+    def _usable(self) -> Any:
+        """The value to add to, or MISSING: adding is a write, so nothing else is touched."""
+        stored = self._table.get(self._entry())
+        return stored[1] if stored is not MISSING and self._lifetime.visible(stored) else MISSING
+
+    def _write(self, value: Any) -> None:
+        self._table.put(self._entry(), self._lifetime.stamp(value))
+
+
+class ExpiringValueState(_ExpiringHandle, ValueState):  # type: ignore[type-arg]
+    def value(self) -> Any:
+        value = self._read()
+        return None if value is MISSING else value
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+        else:
+            self._write(value)
+
+
+class ExpiringReducingState(_ExpiringHandle, ReducingState):  # type: ignore[type-arg]
+    def __init__(
+        self,
+        backend: OperatorState,
+        table: OverlayTable,
+        namespaced: bool,
+        lifetime: Lifetime,
+        function: ReduceFunction,
+    ) -> None:
+        super().__init__(backend, table, namespaced, lifetime)
+        self._reduce = function.reduce
+
+    def get(self) -> Any:
+        value = self._read()
+        return None if value is MISSING else value
+
+    def add(self, value: Any) -> None:
+        current = self._usable()
+        self._write(value if current is MISSING else self._reduce(current, value))
+
+
+class ExpiringAggregatingState(_ExpiringHandle, AggregatingState):  # type: ignore[type-arg]
+    def __init__(
+        self,
+        backend: OperatorState,
+        table: OverlayTable,
+        namespaced: bool,
+        lifetime: Lifetime,
+        function: AggregateFunction,
+    ) -> None:
+        super().__init__(backend, table, namespaced, lifetime)
+        self._function = function
+
+    def get(self) -> Any:
+        accumulator = self._read()
+        return None if accumulator is MISSING else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        accumulator = self._usable()
+        if accumulator is MISSING:
+            accumulator = self._function.create_accumulator()
+        self._write(self._function.add(value, accumulator))
+
+
+class ExpiringListState(_ExpiringHandle, ListState):  # type: ignore[type-arg]
+    """Each element lives on its own."""
+
+    def get(self) -> Iterable[Any]:
+        entry, lifetime = self._entry(), self._lifetime
+        stored = self._table.get(entry)
+        if stored is MISSING:
+            return []
+        alive = [element for element in stored if not lifetime.expired(element)]
+        if lifetime.refresh_on_read or len(alive) < len(stored):
+            self._store([lifetime.stamp(value) for _, value in alive] if lifetime.refresh_on_read else alive)
+        return [value for _, value in (stored if lifetime.return_expired else alive)]
+
+    def add(self, value: Any) -> None:
+        self.add_all((value,))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        stored = self._table.get(self._entry())
+        self._store([*(() if stored is MISSING else stored), *map(self._lifetime.stamp, values)])
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._store([self._lifetime.stamp(value) for value in values])
+
+    def _store(self, elements: list[Stamped]) -> None:
+        if elements:
+            self._table.put(self._entry(), elements)
+        else:
+            self.clear()
+
+
+class ExpiringMapState(_ExpiringHandle, MapState):  # type: ignore[type-arg]
+    """Each entry lives on its own."""
+
+    def get(self, key: Any) -> Any:
+        stamped = self._look(key)
+        return None if stamped is None else stamped[1]
+
+    def contains(self, key: Any) -> bool:
+        return self._look(key) is not None
+
+    def _look(self, key: Any) -> Stamped | None:
+        """One entry, if it can be seen; as with a value, reading removes it when it has expired."""
+        lifetime, entries = self._lifetime, self._entries()
+        stamped = entries.get(key)
+        if stamped is None:
+            return None
+        if lifetime.expired(stamped):
+            del entries[key]
+            self._store(entries)
+            return stamped if lifetime.return_expired else None
+        if lifetime.refresh_on_read:
+            entries[key] = lifetime.stamp(stamped[1])
+            self._store(entries)
+        return stamped
+
+    def put(self, key: Any, value: Any) -> None:
+        self.put_all({key: value})
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        entries = self._entries()
+        entries.update((key, self._lifetime.stamp(value)) for key, value in dict_value.items())
+        self._store(entries)
+
+    def remove(self, key: Any) -> None:
+        entries = self._entries()
+        if entries.pop(key, None) is not None:
+            self._store(entries)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        lifetime, entries = self._lifetime, self._entries()
+        alive = {key: stamped for key, stamped in entries.items() if not lifetime.expired(stamped)}
+        seen = [(key, value) for key, (_, value) in (entries if lifetime.return_expired else alive).items()]
+        if lifetime.refresh_on_read:
+            self._store({key: lifetime.stamp(value) for key, (_, value) in alive.items()})
+        elif len(alive) < len(entries):
+            self._store(alive)
+        return seen
+
+    def keys(self) -> Iterable[Any]:
+        return [key for key, _ in self.items()]
+
+    def values(self) -> Iterable[Any]:
+        return [value for _, value in self.items()]
+
+    def is_empty(self) -> bool:
+        return not any(self._lifetime.visible(stamped) for stamped in self._entries().values())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def _entries(self) -> dict[Any, Stamped]:
+        stored = self._table.get(self._entry())
+        found: dict[Any, Stamped] = {} if stored is MISSING else stored
+        return found
+
+    def _store(self, entries: dict[Any, Stamped]) -> None:
+        if entries:
+            self._table.put(self._entry(), entries)
+        else:
+            self.clear()
