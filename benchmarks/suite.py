@@ -13,6 +13,8 @@ from benchmarks.dataset import FILES_PER_EPOCH, Dataset, first_files
 from benchmarks.reference import WrongAnswerError, check_running, check_windows, read_columns, totals_of, windows_of
 
 CHECKPOINT_MS = 1_000
+CHECKPOINT_COST_GOAL = 0.10
+QUIET = 0.05  # other programs use at most this share of the machine
 STATE_API_FILES = 3 * FILES_PER_EPOCH + FILES_PER_EPOCH  # transformWithState is slow: fewer files, four triggers
 
 
@@ -123,16 +125,16 @@ class Suite:
         )
         self._rates("1a", "… read by Spark (from_spark)", through_spark, spark, "", None)
         self._rates("1b", "… against Spark without a sink", ours, discarding, "", None)
-        rate = _median_rate(ours)
+        rate, quiet = _median_rate(ours), max(measured.others for measured in ours) <= QUIET
         self.results.lines.append(
             Line(
                 number="1c",
                 what="… events/s where the machine is quiet",
                 penstock=f"{rate:,.0f}/s",
                 other="",
-                ratio="",
+                ratio="" if quiet else "undecided: not quiet",
                 goal="≥ 1,000,000/s",
-                ok=rate >= 1_000_000,
+                ok=rate >= 1_000_000 if quiet or rate >= 1_000_000 else None,
                 noise=_noise(ours),
             )
         )
@@ -198,15 +200,18 @@ class Suite:
                     label = f"checkpoint cost, {name}: {'every second' if checkpoints else 'none'}"
                     (with_ if checkpoints else without).append(self._penstock(label, job, checkpoints=checkpoints))
             cost = 1 - _median_rate(with_) / _median_rate(without)
+            spread = max(_spread(with_), _spread(without))
+            # Runs of one and the same job that differ by more than the goal cannot say whether it is met.
+            decided = spread <= CHECKPOINT_COST_GOAL
             self.results.lines.append(
                 Line(
                     number=f"4{letter}",
                     what=f"a checkpoint every second, {name}",
                     penstock=f"{_median_rate(with_):,.0f}/s with",
                     other=f"{_median_rate(without):,.0f}/s without",
-                    ratio=f"costs {cost:.0%}",
-                    goal="≤ 10 %",
-                    ok=cost <= 0.10,
+                    ratio=f"costs {cost:.0%}, runs differ by {spread:.0%}{'' if decided else ': undecided'}",
+                    goal=f"≤ {CHECKPOINT_COST_GOAL:.0%}",
+                    ok=cost <= CHECKPOINT_COST_GOAL if decided else None,
                     noise=_noise([*with_, *without]),
                 )
             )
@@ -223,7 +228,7 @@ class Suite:
                 what=what,
                 penstock=f"{_median_rate(ours):,.0f}/s",
                 other=f"{_median_rate(theirs):,.0f}/s",
-                ratio=f"{ratio:.1f}×",
+                ratio=f"{ratio:.1f}× ({_per_cpu(ours) / _per_cpu(theirs):.1f}× per CPU second)",
                 goal=goal,
                 ok=None if least is None else ratio >= least,
                 noise=_noise([*ours, *theirs]),
@@ -233,6 +238,18 @@ class Suite:
 
 def _median_rate(runs: list[Measured]) -> float:
     return statistics.median(measured.run.steady_rate for measured in runs)
+
+
+def _per_cpu(runs: list[Measured]) -> float:
+    """Events per CPU second of all the competitor's processes, starting them included: what other programs do moves it
+    less than it moves the clock."""
+    return statistics.median(measured.run.events / measured.cpu_s for measured in runs)
+
+
+def _spread(runs: list[Measured]) -> float:
+    """How far apart runs of the same job are, relative to their median."""
+    rates = [measured.run.steady_rate for measured in runs]
+    return (max(rates) - min(rates)) / statistics.median(rates)
 
 
 def _noise(runs: list[Measured]) -> str:

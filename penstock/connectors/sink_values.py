@@ -55,6 +55,8 @@ def to_batch(block: Block, schema: pa.Schema | None, sink: str) -> pa.RecordBatc
             "feed it a columnar stream"
         )
     names = schema.names
+    if (fitting := _plain_tuples(block.values, schema)) is not None:
+        return fitting
     mappings = []
     for value in block.values:
         try:
@@ -73,6 +75,20 @@ def to_batch(block: Block, schema: pa.Schema | None, sink: str) -> pa.RecordBatc
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as cause:
                 raise _misfit(value, schema, sink, cause) from cause
         raise BadRecordError(f"{sink}: a block of {len(block)} values does not fit the schema: {error}") from error
+
+
+def _plain_tuples(values: list[Any], schema: pa.Schema) -> pa.RecordBatch | None:
+    """The common case, without a dict per value: plain tuples as long as the schema. None when it is another case, or
+    when something does not fit, which the slow way then names."""
+    if set(map(type, values)) != {tuple} or set(map(len, values)) != {len(schema)}:
+        return None
+    try:
+        arrays = [pa.array(column, field.type) for column, field in zip(zip(*values, strict=True), schema, strict=True)]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
+        return None
+    if any(array.null_count and not field.nullable for array, field in zip(arrays, schema, strict=True)):
+        return None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _from_mappings(mappings: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import pickle
 import socket
@@ -187,6 +188,8 @@ def main(argv: list[str] | None = None) -> None:
     job: SlotJob = cloudpickle.loads(answer["job"])
     driver.set_timeout(None)
     os.dup2(1, 2)  # stderr was the starter's, for errors while starting; from now on it is the executor's output
+    # State is millions of long-lived objects: the collector's default pace would walk them over and over.
+    gc.set_threshold(100_000, 20, 50)
     slot = SlotProcess(args.slot, token, driver, job)
     threading.Thread(target=_watch, args=(slot, args.executor, executor_started), daemon=True).start()
     threading.Thread(target=_follow_driver, args=(driver,), daemon=True).start()
