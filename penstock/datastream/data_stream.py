@@ -40,6 +40,8 @@ from penstock.protocol.ids import NodeId
 if TYPE_CHECKING:
     from penstock.datastream.collector import CloseableIterator
     from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+    from penstock.datastream.interval_join import IntervalJoin
+    from penstock.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from penstock.datastream.state import MapStateDescriptor
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
     from penstock.datastream.window import WindowAssigner
@@ -225,6 +227,18 @@ class DataStream:
             raise JobDefinitionError(f"connect takes a DataStream or a BroadcastStream, not {_what(ds)}")
         return ConnectedStreams(self, ds)
 
+    def join(self, other_stream: DataStream) -> JoinedStreams:
+        """An inner join, window by window: `a.join(b).where(key).equal_to(key).window(assigner).apply(function)`."""
+        from penstock.datastream.joined_streams import JoinedStreams
+
+        return JoinedStreams(self, other_stream)
+
+    def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
+        """What a key has in a window, of both streams: `a.co_group(b).where(…).equal_to(…).window(…).apply(…)`."""
+        from penstock.datastream.joined_streams import CoGroupedStreams
+
+        return CoGroupedStreams(self, other_stream)
+
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(f"get_side_output takes an OutputTag, not {_what(output_tag)}")
@@ -405,6 +419,12 @@ class KeyedStream(DataStream):
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
         """The record with the largest value of a field so far; the first one of several."""
         return self._rolling("Max_By", position_to_max_by, rolling.max_by)
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Records with equal keys whose timestamps are close: `a.interval_join(b).between(lower, upper).process(function)`."""
+        from penstock.datastream.interval_join import IntervalJoin
+
+        return IntervalJoin(self, other_stream)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
         """Windows of `size` records of a key; with `slide` one is opened every `slide` records. Only full ones fire."""

@@ -14,11 +14,13 @@ from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
-from penstock.common.typeinfo import TypeInformation
+from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.collection import CollectionSource
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.connectors.files import FileSource
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, Edge, Origin
@@ -149,6 +151,20 @@ class StreamExecutionEnvironment:
         return self._source(
             SourceOperator(source, WatermarkStrategy.no_watermarks()), "Collection Source", 1, type_info
         )
+
+    def from_sequence(self, start: int, end: int) -> DataStream:
+        """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order."""
+        if start > end:
+            raise JobDefinitionError(f"from_sequence: the start ({start}) must not be above the end ({end})")
+        source = DataGeneratorSource(
+            _Sequence(start), end - start + 1, splits=self._default_parallelism, type_info=Types.LONG()
+        )
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
+
+    def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream:
+        """The lines of a file, or of the files of a folder, as they are now. `FileSource.text` has more options."""
+        source = FileSource.text(file_path, charset_name, type_info=Types.STRING())
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
 
     def from_source(
         self,
@@ -324,6 +340,14 @@ class StreamExecutionEnvironment:
             job_id=uuid.uuid4().hex, graph=graph, sources=sources, sinks=sinks, settings=settings,
             job_parameters=_text(self._config.get_global_job_parameters()),
         )  # fmt: skip
+
+
+class _Sequence:
+    def __init__(self, start: int) -> None:
+        self._start = start
+
+    def __call__(self, index: int) -> int:
+        return self._start + index
 
 
 def _text(parameters: Mapping[str, Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.data_stream import DataStream, KeyedStream
+from penstock.datastream.data_stream import DataStream, KeyedStream, _what
 from penstock.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -17,6 +17,7 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.window import (
+    Evictor,
     MergingWindowAssigner,
     SlidingEventTimeWindows,
     Trigger,
@@ -42,6 +43,7 @@ class _Windowed:
             raise JobDefinitionError(f"window takes a WindowAssigner, not a {type(assigner).__name__}")
         self._stream, self._assigner, self._selector = stream, assigner, selector
         self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
         self._lateness = 0
         self._late_tag: OutputTag | None = None
 
@@ -53,6 +55,11 @@ class _Windowed:
             )
         self._trigger = trigger
 
+    def _set_evictor(self, evictor: Evictor[Any, Any]) -> None:
+        if not isinstance(evictor, Evictor):
+            raise JobDefinitionError(f"evictor takes an Evictor, not {_what(evictor)}")
+        self._evictor = evictor
+
     def _set_lateness(self, time_ms: int) -> None:
         if time_ms < 0:
             raise JobDefinitionError(f"the allowed lateness cannot be negative, but is {time_ms} ms")
@@ -62,6 +69,7 @@ class _Windowed:
         operator = WindowOperator(
             assigner=self._assigner,
             trigger=self._trigger if self._trigger is not None else self._assigner.get_default_trigger(None),
+            evictor=self._evictor,
             selector=self._selector,
             contents=contents,
             function=function,
@@ -85,6 +93,13 @@ class WindowedStream(_Windowed):
 
     def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
         self._set_trigger(trigger)
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> WindowedStream:
+        """Removes elements before or after each firing. The window then keeps all its elements until they are removed
+        or it ends: reduce and aggregate run over them when it fires. A reduce of none gives nothing, an aggregate the
+        result of its empty accumulator."""
+        self._set_evictor(evictor)
         return self
 
     def allowed_lateness(self, time_ms: int) -> WindowedStream:
@@ -142,6 +157,8 @@ class WindowedStream(_Windowed):
             or self._trigger is not None
         ):
             raise JobDefinitionError("agg works on tumbling and sliding event-time windows with their default trigger")
+        if self._evictor is not None:
+            raise JobDefinitionError("agg keeps sums and no elements, so there is nothing to evict: use aggregate()")
         if not aggregates:
             raise JobDefinitionError("agg needs at least one aggregate, as in agg(n=count())")
         operator = ColumnarWindowOperator(
@@ -166,6 +183,10 @@ class AllWindowedStream(_Windowed):
 
     def trigger(self, trigger: Trigger[Any, Any]) -> AllWindowedStream:
         self._set_trigger(trigger)
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> AllWindowedStream:
+        self._set_evictor(evictor)
         return self
 
     def allowed_lateness(self, time_ms: int) -> AllWindowedStream:

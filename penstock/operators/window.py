@@ -23,11 +23,12 @@ from penstock.datastream.functions import (
     WindowFunction,
 )
 from penstock.datastream.timerservice import TimeDomain
-from penstock.datastream.window import MergingWindowAssigner, Trigger, TriggerResult, WindowAssigner
+from penstock.datastream.window import Evictor, MergingWindowAssigner, Trigger, TriggerResult, WindowAssigner
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.aligned_windows import AlignedWindows, is_aligned
 from penstock.operators.base import OperatorContext
 from penstock.operators.convert import to_rows
+from penstock.operators.evicting_windows import EvictingContents, EvictingWindows, element
 from penstock.operators.keyed import TimedOperator
 from penstock.operators.merging_windows import MergingWindowSet
 from penstock.operators.window_contents import ListContents, WindowContents, merge_namespaces
@@ -59,6 +60,7 @@ class WindowOperator(TimedOperator):
         contents: WindowContents,
         function: Any = None,
         trigger: Trigger[Any, Any] | None = None,
+        evictor: Evictor[Any, Any] | None = None,
         allowed_lateness: int = 0,
         late_tag: str | None = None,
         input_type: TypeInformation | None = None,
@@ -79,6 +81,9 @@ class WindowOperator(TimedOperator):
         self._event_time = assigner.is_event_time()
         self._fast_path = fast_path
         self._check()
+        self.evictor = evictor
+        if evictor is not None:
+            self.contents = EvictingContents(contents)
 
     def _check(self) -> None:
         if self.allowed_lateness < 0:
@@ -110,9 +115,9 @@ class WindowOperator(TimedOperator):
         self._assigner_context = AssignerContext(self)
         self._trigger_context = TriggerContext(self)
         self._window_context = WindowContext(self)
-        self._aligned = (
-            AlignedWindows(self, self._table) if self._fast_path and is_aligned(self.assigner, self.trigger) else None
-        )
+        self._evicting = None if self.evictor is None else EvictingWindows(self, self.evictor, self._table)
+        fast = self._fast_path and self._evicting is None and is_aligned(self.assigner, self.trigger)
+        self._aligned = AlignedWindows(self, self._table) if fast else None
 
     def user_functions(self) -> Iterable[Any]:
         yield from self.contents.user_functions()
@@ -169,7 +174,8 @@ class WindowOperator(TimedOperator):
         """`stored` is the namespace of the contents: the window's own, or its state window's (merging)."""
         entry = (self.ctx.state.current_key, stored)
         current = self._table.get(entry)
-        contents = self.contents.first(value) if current is MISSING else self.contents.add(current, value)
+        kept = value if self._evicting is None else element(value, timestamp)
+        contents = self.contents.first(kept) if current is MISSING else self.contents.add(current, kept)
         self._table.put(entry, contents)
         result = self.trigger.on_element(value, timestamp, window, self._trigger_context.at(namespace))
         if result is not _CONTINUE:
@@ -273,7 +279,9 @@ class WindowOperator(TimedOperator):
         entry = (self.ctx.state.current_key, stored)
         if result.is_fire():
             contents = self._table.get(entry)
-            if contents is not MISSING:
+            if contents is not MISSING and self._evicting is not None:
+                self._evicting.evaluate(entry, contents, window, namespace)
+            elif contents is not MISSING:
                 self.evaluate(contents, window, namespace)
         if result.is_purge():
             self._table.delete(entry)

@@ -42,6 +42,10 @@ class WindowContents(ABC):
     def inputs(self, current: Any) -> list[Any]:
         """What a window function is called with."""
 
+    def inputs_of_nothing(self) -> list[Any]:
+        """The same for a window that an evictor has emptied."""
+        return []
+
 
 class ListContents(WindowContents):
     """All elements in the order of arrival: for `process` and `apply` without a pre-aggregation."""
@@ -122,6 +126,9 @@ class AggregateContents(WindowContents):
 
     def inputs(self, current: Any) -> list[Any]:
         return [self.function.get_result(current)]
+
+    def inputs_of_nothing(self) -> list[Any]:
+        return [self.function.get_result(self.function.create_accumulator())]
 
 
 def merge_namespaces(

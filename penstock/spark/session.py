@@ -21,6 +21,7 @@ _OWN: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.python.unix.domain.socket.enabled": "true",  # TCP's delayed acknowledgements cost 40 ms a stage
     "spark.sql.streaming.numRecentProgressUpdates": "4",
+    "spark.shuffle.compress": "false",  # blocks of one machine never see a network
     # Local files without .crc companions. Spark writes two log files an epoch, and without Hadoop's native library the JVM
     # starts a `chmod` process for every file it creates: this halves them, 10 to 20 ms less an epoch.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",

@@ -21,6 +21,7 @@ from penstock.datastream.functions.elementwise import (
     ReduceFunction,
     ReduceFunctionWrapper,
 )
+from penstock.datastream.functions.joining import CoGroupFunction, JoinFunction, ProcessJoinFunction
 from penstock.datastream.functions.process import (
     CoProcessFunction,
     KeyedCoProcessFunction,
@@ -43,11 +44,13 @@ __all__ = [
     "BaseBroadcastProcessFunction",
     "BroadcastProcessFunction",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -60,6 +63,7 @@ __all__ = [
     "PassThroughWindowFunction",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "ReduceFunctionWrapper",

@@ -1,4 +1,4 @@
-"""Windows, assigners and triggers, under the names of `pyflink.datastream.window`."""
+"""Windows, assigners and triggers, under the names of `pyflink.datastream.window`; and what only Java or SQL has."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from penstock.datastream.window.count_assigners import (
     GlobalWindows,
 )
 from penstock.datastream.window.count_triggers import CountTrigger, NeverTrigger, PurgingTrigger
+from penstock.datastream.window.cumulative_assigner import CumulativeEventTimeWindows
+from penstock.datastream.window.delta_trigger import DeltaTrigger
+from penstock.datastream.window.evictor import Evictor, TimestampedValue
+from penstock.datastream.window.evictors import CountEvictor, DeltaEvictor, TimeEvictor
 from penstock.datastream.window.serializers import (
     CountWindowSerializer,
     GlobalWindowSerializer,
@@ -39,15 +43,20 @@ from penstock.datastream.window.windows import CountWindow, GlobalWindow, TimeWi
 __all__ = [
     "ContinuousEventTimeTrigger",
     "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
     "CountSlidingWindowAssigner",
     "CountTrigger",
     "CountTumblingWindowAssigner",
     "CountWindow",
     "CountWindowSerializer",
+    "CumulativeEventTimeWindows",
+    "DeltaEvictor",
+    "DeltaTrigger",
     "DynamicEventTimeSessionWindows",
     "DynamicProcessingTimeSessionWindows",
     "EventTimeSessionWindows",
     "EventTimeTrigger",
+    "Evictor",
     "GlobalWindow",
     "GlobalWindowSerializer",
     "GlobalWindows",
@@ -59,8 +68,10 @@ __all__ = [
     "SessionWindowTimeGapExtractor",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "TimeEvictor",
     "TimeWindow",
     "TimeWindowSerializer",
+    "TimestampedValue",
     "Trigger",
     "TriggerResult",
     "TumblingEventTimeWindows",

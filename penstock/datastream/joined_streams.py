@@ -1,0 +1,220 @@
+"""Window joins and co-groups: `a.join(b).where(key).equal_to(key).window(assigner).apply(function)`.
+
+There is no operator for them. Both streams are tagged, become one, and a window of that one holds the records of both:
+
+    a ── (0, record) ──┐
+                       ├── union ── key_by ── window ── function(those with 0, those with 1)
+    b ── (1, record) ──┘
+
+So lateness, triggers, merging and state are those of any window, and event time is that of the slower stream.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Self, TypeAlias, TypeVar
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.data_stream import DataStream, _check_function, _what
+from penstock.datastream.functions import (
+    CoGroupFunction,
+    Function,
+    JoinFunction,
+    KeySelector,
+    RuntimeContext,
+    WindowFunction,
+)
+from penstock.datastream.window import Evictor, Trigger, WindowAssigner
+from penstock.datastream.windowed_stream import WindowedStream
+from penstock.errors import JobDefinitionError
+from penstock.operators.selectors import as_selector
+from penstock.operators.simple import MapOperator
+
+Key: TypeAlias = Callable[[Any], Any] | KeySelector | str | list[str]
+Tagged: TypeAlias = tuple[int, Any]  # (0 for the first stream, 1 for the second; the record)
+
+
+class _WithWindow(ABC):
+    """Two streams, their keys and a window."""
+
+    _kind: str
+
+    def __init__(
+        self, streams: _TwoStreams[Any], selectors: tuple[Any, Any], assigner: WindowAssigner[Any, Any]
+    ) -> None:
+        if not isinstance(assigner, WindowAssigner):
+            raise JobDefinitionError(f"window of two streams takes a WindowAssigner, not {_what(assigner)}")
+        self._streams, self._selectors, self._assigner = streams, selectors, assigner
+        self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
+        self._lateness = 0
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """The elements it sees are pairs: (0, record of the first stream) or (1, record of the second)."""
+        self._trigger = trigger
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """Sees the same pairs as a trigger does."""
+        self._evictor = evictor
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> Self:
+        """Keep a window this long after it fired; a late record within it fires the window again, with all it holds."""
+        self._lateness = time_ms
+        return self
+
+    @abstractmethod
+    def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream: ...
+
+    def _evaluate(self, function: _TaggedWindowFunction, output_type: TypeInformation | None) -> DataStream:
+        first, second = (_tagged(stream, tag) for tag, stream in enumerate(self._streams.both))
+        windows: WindowedStream = first.union(second).key_by(_TaggedKey(*self._selectors)).window(self._assigner)
+        if self._trigger is not None:
+            windows.trigger(self._trigger)
+        if self._evictor is not None:
+            windows.evictor(self._evictor)
+        result = windows.allowed_lateness(self._lateness).apply(function, output_type)
+        return result.name(f"{self._kind}({type(self._assigner).__name__})")
+
+
+class _JoinWindow(_WithWindow):
+    _kind = "Join"
+
+    def apply(
+        self, function: Callable[[Any, Any], Any] | JoinFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """One result for every pair of records with equal keys in one window."""
+        _check_function(function, JoinFunction, "apply of a join")
+        return self._evaluate(_JoinPairs(function), output_type)
+
+
+class _CoGroupWindow(_WithWindow):
+    _kind = "CoGroup"
+
+    def apply(
+        self,
+        function: Callable[[list[Any], list[Any]], Iterable[Any] | None] | CoGroupFunction,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Called once for each key and window in which either stream has a record."""
+        _check_function(function, CoGroupFunction, "apply of a co-group")
+        return self._evaluate(_CoGroups(function), output_type)
+
+
+W = TypeVar("W", bound=_WithWindow)
+
+
+class _EqualTo(Generic[W]):
+    def __init__(self, streams: _TwoStreams[W], selectors: tuple[Any, Any]) -> None:
+        self._streams, self._selectors = streams, selectors
+
+    def window(self, assigner: WindowAssigner[Any, Any]) -> W:
+        return self._streams._with_window(self._streams, self._selectors, assigner)
+
+
+class _Where(Generic[W]):
+    def __init__(self, streams: _TwoStreams[W], selector: Any, key_type: TypeInformation | None) -> None:
+        self._streams, self._selector, self._key_type = streams, selector, key_type
+
+    def equal_to(self, key_selector: Key, key_type: TypeInformation | None = None) -> _EqualTo[W]:
+        """The key of the second stream's records."""
+        if self._key_type is not None and key_type is not None and self._key_type != key_type:
+            raise JobDefinitionError(
+                f"where gives keys of {self._key_type}, equal_to keys of {key_type}: they would never be equal"
+            )
+        return _EqualTo(self._streams, (self._selector, as_selector(key_selector)))
+
+
+class _TwoStreams(Generic[W]):
+    _verb: str
+    _with_window: type[W]
+
+    def __init__(self, first: DataStream, second: DataStream) -> None:
+        if not isinstance(second, DataStream):
+            raise JobDefinitionError(f"{self._verb} takes a DataStream, not {_what(second)}")
+        if first._env is not second._env:
+            raise JobDefinitionError(f"{self._verb} of streams of two environments: build both from the same one")
+        self.both = (first, second)
+
+    def where(self, key_selector: Key, key_type: TypeInformation | None = None) -> _Where[W]:
+        """The key of the first stream's records."""
+        return _Where(self, as_selector(key_selector), key_type)
+
+
+class JoinedStreams(_TwoStreams[_JoinWindow]):
+    """An inner join of two streams, window by window."""
+
+    _verb = "join"
+    _with_window = _JoinWindow
+
+
+class CoGroupedStreams(_TwoStreams[_CoGroupWindow]):
+    """The records of two streams side by side, by key and window."""
+
+    _verb = "co_group"
+    _with_window = _CoGroupWindow
+
+
+# -------------------------------------------------------------------- tags
+
+
+class _Tag:
+    def __init__(self, tag: int) -> None:
+        self._tag = tag
+
+    def __call__(self, value: Any) -> Tagged:
+        return self._tag, value
+
+
+def _tagged(stream: DataStream, tag: int) -> DataStream:
+    # As wide as its input, so that the two are chained.
+    parallelism = stream._node.parallelism if len(stream._origins) == 1 else None
+    name = ("First Input", "Second Input")[tag]
+    return stream._apply(name, MapOperator(_Tag(tag), stream._type), None, parallelism=parallelism)
+
+
+class _TaggedKey:
+    """The key of a tagged record: each stream has a selector of its own."""
+
+    def __init__(self, first: Callable[[Any], Any], second: Callable[[Any], Any]) -> None:
+        self._selectors = (first, second)
+
+    def __call__(self, tagged: Tagged) -> Any:
+        return self._selectors[tagged[0]](tagged[1])
+
+
+class _TaggedWindowFunction(WindowFunction[Tagged, Any, Any, Any]):
+    """A window function around the user's."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        if isinstance(self._function, Function):
+            self._function.open(runtime_context)
+
+    def close(self) -> None:
+        if isinstance(self._function, Function):
+            self._function.close()
+
+    @staticmethod
+    def _apart(inputs: Iterable[Tagged]) -> tuple[list[Any], list[Any]]:
+        sides: tuple[list[Any], list[Any]] = ([], [])
+        for tag, value in inputs:
+            sides[tag].append(value)
+        return sides
+
+
+class _JoinPairs(_TaggedWindowFunction):
+    def apply(self, key: Any, window: Any, inputs: Iterable[Tagged]) -> Iterable[Any]:
+        firsts, seconds = self._apart(inputs)
+        join = self._function.join if isinstance(self._function, JoinFunction) else self._function
+        return [join(first, second) for first in firsts for second in seconds]
+
+
+class _CoGroups(_TaggedWindowFunction):
+    def apply(self, key: Any, window: Any, inputs: Iterable[Tagged]) -> Any:
+        co_group = self._function.co_group if isinstance(self._function, CoGroupFunction) else self._function
+        return co_group(*self._apart(inputs))
