@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.errors import ProtocolError
+from penstock.pickling import dump_by_value
 from penstock.records import Block, Columns
 
 Delivery: TypeAlias = Callable[[int, list[Any]], None]
@@ -55,7 +56,7 @@ class _CollectWriter(SinkWriter):
         values, self._values = self._values, []
         if not values:
             return []
-        return [CollectedValues(epoch=self._epoch, count=len(values), pickled=pickle.dumps(values, protocol=5))]
+        return [CollectedValues(epoch=self._epoch, count=len(values), pickled=dump_by_value(values))]
 
 
 class _CollectCommitter(Committer):

@@ -22,9 +22,9 @@ from penstock.errors import FencedError, JobDefinitionError, ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager import faults
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, SourceRanges, TaskAck
+from penstock.jobmanager.reporting import epoch_report
 from penstock.jobmanager.settings import JobSettings
 from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch, Duplicate, Unknown
-from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.protocol.ids import CheckpointId, Epoch, Generation, TaskId
 from penstock.state.key_groups import key_group_range
 
@@ -346,7 +346,17 @@ class JobMaster:
         self.epoch = epoch
         self.finished = plan.finished
         size, manifest_ms, commit_ms = self._make_durable(plan, states, completed, spark_offsets)
-        report = self._report(plan, completed, started, size, manifest_ms, commit_ms)
+        report = epoch_report(
+            self.job.graph,
+            plan,
+            completed.acks,
+            wall_ms=self.clock(),
+            duration_ms=(time.perf_counter() - started) * 1000,
+            checkpoint_bytes=size,
+            manifest_ms=manifest_ms,
+            commit_ms=commit_ms,
+            generation=int(self.generation),
+        )
         self.reports.append(report)
         del self.reports[:-1000]
         if self.on_report is not None:
@@ -448,71 +458,6 @@ class JobMaster:
         for done in sorted(planned for planned in self._plan_files if planned <= epoch):
             self.storage.delete(layout.epoch_plan(done))
             self._plan_files.discard(done)
-
-    def _report(
-        self,
-        plan: EpochPlan,
-        completed: CompletedEpoch[TaskAck],
-        started: float,
-        size: int,
-        manifest_ms: float,
-        commit_ms: float,
-    ) -> EpochReport:
-        acks = completed.acks
-        graph = self.job.graph
-        vertices = []
-        for vertex in graph.job.vertices.values():
-            mine = [acks[TaskId(vertex.id, i)] for i in range(vertex.parallelism)]
-            counters = [ack.metrics.get(vertex.head.operator_id, {}) for ack in mine]
-            tails = [ack.metrics.get(vertex.nodes[-1].operator_id, {}) for ack in mine]
-            vertices.append(
-                {
-                    "id": vertex.id,
-                    "name": vertex.name,
-                    "level": vertex.level,
-                    "parallelism": vertex.parallelism,
-                    "records_in": sum(c.get("records_in", 0) for c in counters),
-                    "records_out": sum(c.get("records_out", 0) for c in tails),
-                    "busy_ms": round(sum(ack.busy_ms for ack in mine), 2),
-                    "back_pressured_ms": round(sum(ack.back_pressured_ms for ack in mine), 2),
-                    "watermark": min(ack.watermark for ack in mine),
-                    "state_entries": sum(ack.state_entries for ack in mine),
-                    "snapshot_ms": round(max(ack.snapshot_ms for ack in mine), 2),
-                    "late_dropped": sum(m.get("late_dropped", 0) for ack in mine for m in ack.metrics.values()),
-                    "operators": {
-                        node.operator_id: {
-                            "records_in": sum(a.metrics.get(node.operator_id, {}).get("records_in", 0) for a in mine),
-                            "records_out": sum(a.metrics.get(node.operator_id, {}).get("records_out", 0) for a in mine),
-                        }
-                        for node in vertex.nodes
-                    },
-                    "recovered": [ack.recovered for ack in mine],
-                }
-            )
-        sources = [v for v, vertex in zip(vertices, graph.job.vertices.values(), strict=True) if vertex.is_source]
-        watermarks = [w for v in vertices if MIN_WATERMARK < (w := v["watermark"]) < MAX_WATERMARK]
-        return EpochReport(
-            epoch=plan.epoch,
-            wall_ms=self.clock(),
-            checkpoint=plan.checkpoint,
-            duration_ms=(time.perf_counter() - started) * 1000,
-            records_in=sum(int(v["records_in"]) for v in sources),
-            records_out=sum(
-                int(v["records_in"])
-                for v, vertex in zip(vertices, graph.job.vertices.values(), strict=True)
-                if vertex.nodes[-1].kind == "sink"
-            ),
-            watermark=min(watermarks, default=None),
-            checkpoint_bytes=size,
-            manifest_ms=manifest_ms,
-            commit_ms=commit_ms,
-            job_attempt=self.job_attempt,
-            generation=int(self.generation),
-            restored_tasks=sum(ack.recovered == "restored" for ack in acks.values()),
-            replayed_tasks=sum(ack.recovered == "replayed" for ack in acks.values()),
-            vertices=vertices,
-            slots=sorted({ack.slot for ack in acks.values()}),
-        )
 
     def close(self) -> None:
         self._close_enumerators()

@@ -10,11 +10,11 @@ import pickle
 import struct
 from typing import Any, Final
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ProtocolError
+from penstock.pickling import dump_by_value
 from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, Watermark
 from penstock.records import Block, Columns, Rows
 
@@ -77,15 +77,6 @@ def encode_block(block: Block) -> tuple[int, bytes]:
     if block.timestamps is not None:
         batch = batch.append_column(_TIMESTAMP, pa.array(block.timestamps))
     return _COLUMNS, batch_to_bytes(batch)
-
-
-def dump_by_value(value: Any) -> bytes:
-    """Pickle; objects of classes that only the user's own script knows travel with their class."""
-    try:
-        return pickle.dumps(value, protocol=5)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        data: bytes = cloudpickle.dumps(value, protocol=5)
-        return data
 
 
 def batch_to_bytes(batch: pa.RecordBatch) -> bytes:

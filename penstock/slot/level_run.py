@@ -21,6 +21,7 @@ from penstock.jobmanager.epoch import EpochPlan, TaskAck
 from penstock.jobmanager.settings import JobSettings
 from penstock.operators.source import SourceOperator
 from penstock.operators.subtask import SubtaskSettings
+from penstock.pickling import dump_by_value
 from penstock.protocol.events import Barrier, Event
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.records import Columns
@@ -33,7 +34,6 @@ from penstock.slot.exchange_rows import (
     RowBuffer,
     bytes_to_batch,
     decode_event,
-    dump_by_value,
     encode_event,
 )
 from penstock.slot.tasks import HeldTask, HeldTasks

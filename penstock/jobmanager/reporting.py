@@ -1,0 +1,77 @@
+"""From the acknowledgements of an epoch to its line in the job's history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.job_graph import JobVertex
+from penstock.jobmanager.epoch import EpochPlan, EpochReport, TaskAck
+from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
+from penstock.protocol.ids import TaskId
+
+
+def epoch_report(
+    graph: ExecutionGraph,
+    plan: EpochPlan,
+    acks: Mapping[TaskId, TaskAck],
+    *,
+    wall_ms: int,
+    duration_ms: float,
+    checkpoint_bytes: int,
+    manifest_ms: float,
+    commit_ms: float,
+    generation: int,
+) -> EpochReport:
+    of_vertex = {
+        vertex.id: _vertex_report(vertex, [acks[TaskId(vertex.id, i)] for i in range(vertex.parallelism)])
+        for vertex in graph.job.vertices.values()
+    }
+    watermarks = [w for v in of_vertex.values() if MIN_WATERMARK < (w := v["watermark"]) < MAX_WATERMARK]
+    sources = [of_vertex[v.id] for v in graph.job.vertices.values() if v.is_source]
+    sinks = [of_vertex[v.id] for v in graph.job.vertices.values() if v.nodes[-1].kind == "sink"]
+    return EpochReport(
+        epoch=plan.epoch,
+        wall_ms=wall_ms,
+        checkpoint=plan.checkpoint,
+        duration_ms=duration_ms,
+        records_in=sum(v["records_in"] for v in sources),
+        records_out=sum(v["records_in"] for v in sinks),
+        watermark=min(watermarks, default=None),
+        checkpoint_bytes=checkpoint_bytes,
+        manifest_ms=manifest_ms,
+        commit_ms=commit_ms,
+        job_attempt=plan.job_attempt,
+        generation=generation,
+        restored_tasks=sum(ack.recovered == "restored" for ack in acks.values()),
+        replayed_tasks=sum(ack.recovered == "replayed" for ack in acks.values()),
+        vertices=list(of_vertex.values()),
+        slots=sorted({ack.slot for ack in acks.values()}),
+    )
+
+
+def _vertex_report(vertex: JobVertex, acks: list[TaskAck]) -> dict[str, Any]:
+    def total(operator_id: str, counter: str) -> int:
+        return sum(ack.metrics.get(operator_id, {}).get(counter, 0) for ack in acks)
+
+    operators = [node.operator_id for node in vertex.nodes]
+    return {
+        "id": vertex.id,
+        "name": vertex.name,
+        "level": vertex.level,
+        "parallelism": vertex.parallelism,
+        "records_in": total(operators[0], "records_in"),
+        "records_out": total(operators[-1], "records_out"),
+        "busy_ms": round(sum(ack.busy_ms for ack in acks), 2),
+        "back_pressured_ms": round(sum(ack.back_pressured_ms for ack in acks), 2),
+        "watermark": min(ack.watermark for ack in acks),
+        "state_entries": sum(ack.state_entries for ack in acks),
+        "snapshot_ms": round(max(ack.snapshot_ms for ack in acks), 2),
+        "late_dropped": sum(total(operator, "late_dropped") for operator in operators),
+        "operators": {
+            operator: {counter: total(operator, counter) for counter in ("records_in", "records_out")}
+            for operator in operators
+        },
+        "recovered": [ack.recovered for ack in acks],
+    }
