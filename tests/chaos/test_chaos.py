@@ -23,7 +23,7 @@ def test_two_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_local_cl
         master="local-cluster[2,1,1024]",
         kinds=["slot", "executor", "python-worker", "driver", "slot"],
         records=200_000,
-        rate=6_000,
+        rate=5_000,
         seed=int(time.time()),
         options=CLUSTER,
     )
@@ -44,7 +44,7 @@ def test_a_standalone_cluster_of_two_workers_survives_slot_and_executor_and_driv
             master=master,
             kinds=["slot", "executor", "driver"],
             records=100_000,
-            rate=5_000,
+            rate=4_000,
             seed=2,
             options=CLUSTER,
         )
