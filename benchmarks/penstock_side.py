@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.dataset import BOUND_MS, FILES_PER_EPOCH, WINDOW_MS
+from benchmarks.dataset import BOUND_MS, FILES_PER_EPOCH, WINDOW_FILES_PER_EPOCH, WINDOW_MS
 from benchmarks.empty_epochs import measure_empty_epochs
 from benchmarks.rates import EpochEnd, Run
 from penstock.common import Configuration, Duration, Time, Types, WatermarkStrategy
@@ -68,7 +68,7 @@ def build_keyed(env: StreamExecutionEnvironment, spec: dict[str, Any]) -> None:
 
 
 def build_window(env: StreamExecutionEnvironment, spec: dict[str, Any]) -> None:
-    source = FileSource.parquet(spec["input"], event_time_column="event_time", concurrent_files=FILES_PER_EPOCH)
+    source = FileSource.parquet(spec["input"], event_time_column="event_time", concurrent_files=WINDOW_FILES_PER_EPOCH)
     bounded = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(BOUND_MS))
     # Watermarks behind the source: those of the source itself are per file, and files that wait for their epoch hold
     # them back; Spark's, too, are made of what has been read.
@@ -89,7 +89,7 @@ def build_window_from_spark(env: StreamExecutionEnvironment, spec: dict[str, Any
     session: SparkSession = spark_session(env._effective_configuration())
     frame = (
         session.readStream.schema("key long, event_time long, amount long")
-        .option("maxFilesPerTrigger", FILES_PER_EPOCH)
+        .option("maxFilesPerTrigger", WINDOW_FILES_PER_EPOCH)
         .parquet(spec["input"])
     )
     bounded = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(BOUND_MS))

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from benchmarks.dataset import BOUND_MS, FILES_PER_EPOCH, WINDOW_MS
+from benchmarks.dataset import BOUND_MS, FILES_PER_EPOCH, WINDOW_FILES_PER_EPOCH, WINDOW_MS
 from benchmarks.rates import EpochEnd, Run
 
 CORES = 2
@@ -61,10 +61,10 @@ def session() -> SparkSession:
     )
 
 
-def events(spark: SparkSession, folder: str) -> DataFrame:
+def events(spark: SparkSession, folder: str, files: int) -> DataFrame:
     return (
         spark.readStream.schema("key long, event_time long, amount long")
-        .option("maxFilesPerTrigger", FILES_PER_EPOCH)
+        .option("maxFilesPerTrigger", files)
         .parquet(folder)
     )
 
@@ -93,7 +93,8 @@ JOBS = {"window": window, "keyed": keyed}
 def run(spec: dict[str, Any]) -> Run:
     spark = session()
     spark.sparkContext.setLogLevel("ERROR")
-    result = JOBS[spec["job"]](events(spark, spec["input"]))
+    files = WINDOW_FILES_PER_EPOCH if spec["job"].startswith("window") else FILES_PER_EPOCH
+    result = JOBS[spec["job"]](events(spark, spec["input"], files))
     if spec["sink"] == "noop":  # nothing to compare afterwards but the totals
         result = result.observe("out", F.sum("number").alias("number"), F.sum("total").alias("total"))
     writer = result.writeStream.outputMode("append").option("checkpointLocation", spec["folder"] + "/checkpoint")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.competitor import Measured, Side, compete
-from benchmarks.dataset import FILES_PER_EPOCH, Dataset, first_files
+from benchmarks.dataset import FILES_PER_EPOCH, WINDOW_FILES_PER_EPOCH, Dataset, first_files
 from benchmarks.reference import WrongAnswerError, check_running, check_windows, read_columns, totals_of, windows_of
 
 CHECKPOINT_MS = 1_000
@@ -86,7 +86,7 @@ class Suite:
         spec = {
             "job": job,
             "input": str(self.dataset.ensure()),
-            "max_records": FILES_PER_EPOCH * self.dataset.file_rows,
+            "max_records": (FILES_PER_EPOCH if job == "keyed" else WINDOW_FILES_PER_EPOCH) * self.dataset.file_rows,
             "checkpoint_interval_ms": CHECKPOINT_MS if checkpoints else None,
         }
         measured = self._compete(label, "penstock_side", spec)
