@@ -41,13 +41,6 @@ class JobDescription:
     job_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Since:
-    """What has been pre-committed since the last checkpoint, by sink."""
-
-    committables: dict[str, list[Any]] = field(default_factory=dict)
-
-
 class JobMaster:
     def __init__(
         self,
@@ -84,7 +77,7 @@ class JobMaster:
         self._source_states: dict[str, Json] = {}
         self._source_done: set[str] = set()
         self._pending: dict[int, tuple[EpochPlan, dict[str, Json], Json, float]] = {}
-        self._since = _Since()
+        self._uncommitted: dict[str, list[Any]] = {}  # pre-committed since the last checkpoint, by sink
         self._last_checkpoint_ms = self.clock()
         self._last_run_ms = 0
         self._known_splits: dict[str, set[str]] = {}
@@ -340,7 +333,7 @@ class JobMaster:
         for task, ack in sorted(completed.acks.items()):  # committables are handed over in the order of subtasks
             self._accepted[task] = ack.attempt
             for sink_id, made in ack.committables.items():
-                self._since.committables.setdefault(sink_id, []).extend((task.subtask, item) for item in made)
+                self._uncommitted.setdefault(sink_id, []).extend(made)
         timers = [t for ack in completed.acks.values() if (t := ack.next_processing_timer) is not None]
         self._next_timer = min(timers, default=None)
         self.epoch = epoch
@@ -367,9 +360,7 @@ class JobMaster:
     def _make_durable(
         self, plan: EpochPlan, states: dict[str, Json], completed: CompletedEpoch[TaskAck], spark_offsets: Json
     ) -> tuple[int, float, float]:
-        committables = {
-            sink_id: [item for _, item in made] for sink_id, made in sorted(self._since.committables.items())
-        }
+        committables = dict(sorted(self._uncommitted.items()))
         size = manifest_ms = 0
         started = time.perf_counter()
         if self.store is not None:
@@ -378,7 +369,7 @@ class JobMaster:
             size = self._write_manifest(plan, states, completed, committables, spark_offsets)
             manifest_ms = (time.perf_counter() - started) * 1000  # type: ignore[assignment]
             self.reach("after-manifest", plan.epoch)
-        self._since = _Since()
+        self._uncommitted = {}
         started = time.perf_counter()
         for index, (sink_id, committer) in enumerate(self._committers.items()):
             if index or len(self._committers) == 1:

@@ -152,10 +152,7 @@ class SparkJob:
         location = self._checkpoint_location()
         log = SparkLog(location)
         log.seed(self._master.restored, self._job.graph.slots, len(self._spark_sources))
-        if self._in_job_folder(location):
-            for older in location.parent.iterdir():
-                if older != location:
-                    shutil.rmtree(older, ignore_errors=True)
+        self._forget_older_logs(location)
         run.log = log
         query: StreamingQuery | None = None
         try:
@@ -171,21 +168,36 @@ class SparkJob:
         finally:
             if query is not None and query.isActive:
                 query.stop()
-            if not self._in_job_folder(location):
+            if self._log_folder() is None:
                 shutil.rmtree(location, ignore_errors=True)
 
     def _checkpoint_location(self) -> Path:
         """Spark's own log: on memory or local disk, thrown away with the query, because ours is the truth. With
         sources that Spark reads it lives in the job folder: their positions are in it."""
-        if self._spark_sources and self._master.storage is not None and self._master.storage.url.startswith("file:"):
-            base = Path(self._master.storage.url.removeprefix("file://")) / "spark"
+        base = self._log_folder()
+        if base is not None:
             base.mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(prefix=f"{self._master.generation}-{self._master.job_attempt}-", dir=base))
         shared_memory = Path("/dev/shm")
         return Path(tempfile.mkdtemp(prefix="penstock-", dir=shared_memory if shared_memory.is_dir() else None))
 
-    def _in_job_folder(self, location: Path) -> bool:
-        return location.parent.name == "spark"
+    def _log_folder(self) -> Path | None:
+        """Where Spark's logs are kept from one attempt to the next; None: nothing in them is needed again."""
+        storage = self._master.storage
+        if not self._spark_sources or storage is None or not storage.url.startswith("file:"):
+            return None
+        return Path(storage.url.removeprefix("file://")) / "spark"
+
+    def _forget_older_logs(self, current: Path) -> None:
+        """All but the new log and the one the newest checkpoint names: until this attempt has a checkpoint of its own,
+        another failure starts from that one again."""
+        base, manifest = self._log_folder(), self._master.restored
+        if base is None:
+            return
+        named = None if manifest is None or not manifest.spark_offsets else manifest.spark_offsets["location"]
+        for older in base.iterdir():
+            if older != current and str(older) != named:
+                shutil.rmtree(older, ignore_errors=True)
 
     def _frame(self) -> DataFrame:
         assert self.registry is not None
@@ -257,9 +269,9 @@ class _Attempt:
             time.sleep(0.02)  # stop() interrupts this thread: better here than while Spark writes its log
 
     def _run_epoch(self, frame: DataFrame, epoch: int) -> None:
-        master, assert_log = self._master, self.log
-        assert assert_log is not None
-        progress = assert_log.progress(epoch - 1)
+        master, log = self._master, self.log
+        assert log is not None
+        progress = log.progress(epoch - 1)
         sources = self._spark_job._spark_sources
         finished = {
             operator_id: source.bounded and not progress.changed(index)

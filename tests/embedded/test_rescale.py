@@ -56,3 +56,15 @@ def test_another_max_parallelism_is_refused_because_keys_would_move_between_key_
     client = start(tmp_path, 2, max_parallelism=64)
     with pytest.raises(JobDefinitionError, match=r"max parallelism 128.*set_max_parallelism\(128\)"):
         client.get_job_execution_result().result()
+
+
+def test_state_that_no_operator_claims_is_refused_with_its_uids(tmp_path: Path) -> None:
+    stop_after(start(tmp_path, 2), 2)
+    config = Configuration()
+    config.set_string("penstock.runtime", "embedded")
+    config.set_string("penstock.job.dir", str(tmp_path / "job"))
+    config.set_string("execution.checkpointing.interval", "0 ms")
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    env.from_collection([1, 2, 3]).uid("other").print()
+    with pytest.raises(JobDefinitionError, match=r"'running', 'windows'.*ignore-unclaimed-state"):
+        env.execute("another job")

@@ -78,14 +78,17 @@ def test_a_windowed_aggregate_over_a_spark_stream_is_exact(
     assert got == expected
 
 
-class FailsOnce(MapFunction):
+class FailsTwice(MapFunction):
+    """Twice at the same record: the second attempt fails before it has a checkpoint of its own."""
+
     def __init__(self, proof: str) -> None:
         self.proof = proof
 
     def map(self, value: Any) -> Any:
-        if value.time == 12_000 and not Path(self.proof).exists():
-            Path(self.proof).write_text("fired")
-            raise RuntimeError("once")
+        fired = Path(self.proof).read_text() if Path(self.proof).exists() else ""
+        if value.time == 12_000 and len(fired) < 2:
+            Path(self.proof).write_text(fired + "x")
+            raise RuntimeError("twice")
         return value.user, value.time
 
 
@@ -94,12 +97,12 @@ def test_a_failure_goes_back_to_the_position_of_the_last_checkpoint(
 ) -> None:
     events = write_events(tmp_path / "in")
     env = environment(configuration)
-    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10))
     proof = tmp_path / "proof"
-    stream = env.from_spark(frame(spark, tmp_path / "in"), split="source", bounded=True).map(FailsOnce(str(proof)))
+    stream = env.from_spark(frame(spark, tmp_path / "in"), split="source", bounded=True).map(FailsTwice(str(proof)))
     with stream.execute_and_collect() as results:
         got = Counter(results)
-    assert proof.read_text() == "fired"
+    assert proof.read_text() == "xx"
     assert got == Counter(zip(events.column("user").to_pylist(), events.column("time").to_pylist(), strict=True))
 
 
