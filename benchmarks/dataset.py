@@ -32,11 +32,12 @@ SCHEMA = pa.schema([("key", pa.int64()), ("event_time", pa.int64()), ("amount", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """`events` events over `keys` keys in `files` files of equal size, ten windows to every 40 files."""
+    """`events` events over `keys` keys in `files` files of equal size, ten windows to every 40 files. The first half warms
+    up, so that four million are measured."""
 
-    events: int = 4_000_000
+    events: int = 8_000_000
     keys: int = 100_000
-    files: int = 40
+    files: int = 80
     seed: int = 7
 
     def __post_init__(self) -> None:

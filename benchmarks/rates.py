@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-WARM_UP_EPOCHS = 2
+LEAST_EPOCHS = 3
+_MARKER = 0.01  # an epoch with at most this share of the largest one's events is the marker's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +39,18 @@ class Run:
 
     @property
     def steady_rate(self) -> float:
-        """Events per second between the end of the second epoch and the end of the last."""
-        if len(self.epochs) <= WARM_UP_EPOCHS:
-            raise ValueError(f"{len(self.epochs)} epochs are too few for a steady state: {WARM_UP_EPOCHS} warm up")
-        after = self.epochs[WARM_UP_EPOCHS:]
-        return sum(epoch.records for epoch in after) / (after[-1].at - self.epochs[WARM_UP_EPOCHS - 1].at)
+        """Events per second in the second half of the epochs. The first half warms up: the JVM compiles, processes start,
+        state grows to its size. The epoch of the marker, which is there to close the last windows and holds one event,
+        is not counted, nor is its time."""
+        most = max((epoch.records for epoch in self.epochs), default=0)
+        whole = [epoch for epoch in self.epochs if epoch.records > _MARKER * most]
+        if len(whole) < LEAST_EPOCHS:
+            raise ValueError(
+                f"{len(whole)} epochs with events are too few for a steady state: {LEAST_EPOCHS} are needed"
+            )
+        warm_up = len(whole) // 2
+        measured = whole[warm_up:]
+        return sum(epoch.records for epoch in measured) / (measured[-1].at - whole[warm_up - 1].at)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -78,9 +78,11 @@ def markdown(results: Results, options: dict[str, Any]) -> str:
     text += ["| " + " | ".join(cells) + " |" for cells in rows]
     text += [
         "",
-        'Rates are events per second in the steady state (after the second epoch), medians over the rounds. "Other '
-        'programs" is the share of all cores that programs outside the benchmark used meanwhile, from the quietest to '
-        "the busiest run: absolute numbers count only when it is small, ratios suffer less.",
+        "Rates are events per second in the steady state: the second half of the epochs, four million events where the "
+        "competitor is not too slow for that; the first half warms up, and the epoch of the marker event that closes the "
+        'last windows is left out. Medians over the rounds. "Other programs" is the share of all cores that programs '
+        "outside the benchmark used meanwhile, from the quietest to the busiest run: absolute numbers count only when it "
+        "is small, ratios suffer less.",
     ]
     profile = _profile(results)
     if profile:

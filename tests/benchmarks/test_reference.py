@@ -103,11 +103,11 @@ def test_the_dataset_is_the_same_every_time_and_is_written_once(
     assert read.column("key").to_pylist() == [*SMALL.columns()[0].tolist(), MARKER_KEY]
 
 
-def test_the_steady_rate_leaves_the_first_two_epochs_out() -> None:
-    ends = [EpochEnd(at=10.0, records=5), EpochEnd(at=12.0, records=5), EpochEnd(at=13.0, records=100)]
-    run = Run(started=0.0, epochs=[*ends, EpochEnd(at=14.0, records=100)])
+def test_the_steady_rate_is_that_of_the_second_half_without_the_marker() -> None:
+    ends = [EpochEnd(at=10.0, records=90), EpochEnd(at=12.0, records=90), EpochEnd(at=13.0, records=100)]
+    run = Run(started=0.0, epochs=[*ends, EpochEnd(at=14.0, records=100), EpochEnd(at=20.0, records=1)])
     assert run.steady_rate == 100.0
-    assert run.total_rate == 15.0
+    assert run.total_rate == 381 / 20
     assert Run.from_json(run.to_json()) == run
 
 
