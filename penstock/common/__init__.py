@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.config_options import ConfigOption, ConfigOptions
 from penstock.common.configuration import Configuration
@@ -28,6 +31,10 @@ from penstock.common.watermark_strategy import (
     WatermarkOutput,
     WatermarkStrategy,
 )
+from penstock.compat.absent import missing_name
+
+if TYPE_CHECKING:
+    from penstock.datastream.job_client import JobClient
 
 __all__ = [
     "ByteArraySchema",
@@ -41,6 +48,7 @@ __all__ = [
     "ExecutionConfig",
     "InputDependencyConstraint",
     "Instant",
+    "JobClient",
     "JobExecutionResult",
     "JobID",
     "JobStatus",
@@ -59,3 +67,9 @@ __all__ = [
     "WatermarkOutput",
     "WatermarkStrategy",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "JobClient":  # on first use: it knows jobs, which know everything that is imported here
+        return import_module("penstock.datastream.job_client").JobClient
+    raise missing_name(__name__, name)

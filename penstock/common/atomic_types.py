@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from penstock.compat.absent import missing_attribute
 
 
 class TypeInformation:
@@ -32,6 +34,11 @@ class TypeInformation:
     def from_internal_type(self, obj: Any) -> Any:
         """What Arrow's `to_pylist` gives back, as the user's value."""
         return obj
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def _structure(self) -> tuple[Any, ...]:
         """What makes two types of one class equal."""

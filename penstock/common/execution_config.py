@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from penstock.compat.absent import missing_attribute
 from penstock.errors import ConfigurationError
 
 _MAX_KEY_GROUPS: Final = 32768
@@ -22,6 +23,13 @@ class ExecutionConfig:
         self._auto_watermark_interval = 200
         self._object_reuse = False
         self._global_job_parameters: dict[str, str] = {}
+        self._closure_cleaner = True
+        self._generic_types = True
+        self._auto_generated_uids = True
+        self._snapshot_compression = False
+        self._latency_tracking_interval = 0
+        self._task_cancellation_interval = 30_000
+        self._task_cancellation_timeout = 180_000
 
     def get_parallelism(self) -> int:
         return self._parallelism
@@ -78,6 +86,84 @@ class ExecutionConfig:
         """What `RuntimeContext.get_job_parameter` finds; values become strings."""
         self._global_job_parameters = {key: str(value) for key, value in global_job_parameters_dict.items()}
         return self
+
+    def enable_generic_types(self) -> ExecutionConfig:
+        """Streams without a declared type are pickled: the default."""
+        self._generic_types = True
+        return self
+
+    def disable_generic_types(self) -> ExecutionConfig:
+        """Refuse, when the job is built, operators whose output type is not declared: their records would be pickled."""
+        self._generic_types = False
+        return self
+
+    def has_generic_types_disabled(self) -> bool:
+        return not self._generic_types
+
+    def enable_auto_generated_uids(self) -> ExecutionConfig:
+        """An operator without a uid gets one made of its name and its place in the program: the default."""
+        self._auto_generated_uids = True
+        return self
+
+    def disable_auto_generated_uids(self) -> ExecutionConfig:
+        """Refuse, when the job is built, operators without a uid of their own: their state would be lost when the program
+        changes."""
+        self._auto_generated_uids = False
+        return self
+
+    def has_auto_generated_uids_enabled(self) -> bool:
+        return self._auto_generated_uids
+
+    def is_use_snapshot_compression(self) -> bool:
+        return self._snapshot_compression
+
+    def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
+        """Accepted without effect."""
+        self._snapshot_compression = use_snapshot_compression
+        return self
+
+    def enable_closure_cleaner(self) -> ExecutionConfig:
+        """Accepted without effect: cloudpickle takes only what a function refers to."""
+        self._closure_cleaner = True
+        return self
+
+    def disable_closure_cleaner(self) -> ExecutionConfig:
+        self._closure_cleaner = False
+        return self
+
+    def is_closure_cleaner_enabled(self) -> bool:
+        return self._closure_cleaner
+
+    def get_latency_tracking_interval(self) -> int:
+        return self._latency_tracking_interval
+
+    def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
+        """Accepted without effect: there are no latency markers, the epoch reports say how long each epoch took."""
+        self._latency_tracking_interval = interval
+        return self
+
+    def get_task_cancellation_interval(self) -> int:
+        return self._task_cancellation_interval
+
+    def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
+        """Accepted without effect: a job is cancelled between two epochs."""
+        self._task_cancellation_interval = interval
+        return self
+
+    def get_task_cancellation_timeout(self) -> int:
+        return self._task_cancellation_timeout
+
+    def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
+        """Accepted without effect: `penstock.epoch.timeout` bounds what a cancelled job waits for."""
+        if timeout < 0:
+            raise ConfigurationError(f"The task cancellation timeout cannot be negative, but is {timeout}")
+        self._task_cancellation_timeout = timeout
+        return self
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExecutionConfig) and vars(self) == vars(other)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.common.typeinfo import TypeInformation, Types
+from penstock.compat.absent import missing_name
 from penstock.errors import JobDefinitionError
 
 
@@ -60,6 +61,26 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
         return Types.PRIMITIVE_ARRAY(Types.BYTE())
 
 
+class RowFieldExtractorSchema(SerializationSchema):
+    """One field of a row, which holds bytes already: for the key or the value of a message."""
+
+    def __init__(self, field_index: int) -> None:
+        if isinstance(field_index, bool) or field_index < 0:
+            raise JobDefinitionError(
+                f"RowFieldExtractorSchema takes the position of a field, 0 or more, not {field_index!r}"
+            )
+        self._field_index = field_index
+
+    def serialize(self, element: Any) -> bytes:
+        field = element[self._field_index]
+        if not isinstance(field, (bytes, bytearray)):
+            raise TypeError(
+                f"field {self._field_index} of {element!r} holds a {type(field).__name__}: RowFieldExtractorSchema passes bytes "
+                "on as they are, so map the field to bytes first"
+            )
+        return bytes(field)
+
+
 class Encoder:
     """Records to a file's bytes, one after the other."""
 
@@ -91,3 +112,9 @@ def _known_charset(name: str) -> str:
         return codecs.lookup(name).name
     except LookupError as error:
         raise JobDefinitionError(f"Python knows no character set {name!r}: use one such as 'UTF-8'") from error
+
+
+if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name(__name__, name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.absent import missing_attribute
 
 
 class RowKind(Enum):
@@ -14,6 +16,11 @@ class RowKind(Enum):
     UPDATE_BEFORE = 1
     UPDATE_AFTER = 2
     DELETE = 3
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __str__(self) -> str:
         return _SHORT_NAMES[self]

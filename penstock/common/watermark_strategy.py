@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.common.time import Duration
+from penstock.compat.absent import missing_name
 from penstock.errors import JobDefinitionError
 
 
@@ -173,3 +174,9 @@ def set_per_record_watermarks(enabled: bool) -> None:
     after every record. For tests that compare with Flink: periodic watermarks depend on when the period ends."""
     global _per_record
     _per_record = enabled
+
+
+if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name(__name__, name)

@@ -20,6 +20,7 @@ _MODULES: Final = {
     "pyflink.shell": "start Python and create a StreamExecutionEnvironment",
     "pyflink.testing": "use penstock.testing",
     "pyflink.fn_execution": "functions run in Penstock's own slot processes",
+    "pyflink.common.io": "InputFormats are Java's: use FileSource, or " + _OWN_SOURCE,
     "pyflink.common": "its public names are in penstock.common",
     "pyflink.datastream": "its public names are in penstock.datastream",
     "pyflink.datastream.connectors": f"{_SPARK_SOURCE}, or {_OWN_SINK}",
@@ -29,11 +30,18 @@ _MODULES: Final = {
     "pyflink.datastream.async_data_stream": "call the service in a map() with a larger parallelism",
 }
 
+_NO_JAVA_OBJECT: Final = f"{_NO_JVM}, so there is no object of Java's behind it"
+_PICKLED: Final = "records without a declared type are pickled; declare types with Types.*"
+
 _NAMES: Final = {
     "AsyncDataStream": "call the service in a map() with a larger parallelism",
     "AsyncFunction": "call the service in a map() with a larger parallelism",
-    "CustomStateBackend": _NO_JVM,
+    "AssignerWithPeriodicWatermarksWrapper": "write a WatermarkGenerator and use WatermarkStrategy.for_generator",
+    "BulkWriterFactory": "FileSink writes Parquet itself: FileSink.parquet",
+    "CustomCheckpointStorage": "name a folder that every slot reaches: FileSystemCheckpointStorage",
+    "CustomStateBackend": "choose HashMapStateBackend or EmbeddedRocksDBStateBackend",
     "CustomTrigger": "subclass penstock.datastream.window.Trigger",
+    "InputFormat": "use FileSource, or " + _OWN_SOURCE,
     "JavaFunctionWrapper": _NO_JVM,
     "MiniClusterClient": "use penstock.testing",
     "SinkFunction": _OWN_SINK,
@@ -50,10 +58,28 @@ _METHODS: Final = {
     "add_python_file": _PYTHON_FILES,
     "add_sink": f"use sink_to; {_OWN_SINK}",
     "add_source": _OWN_SOURCE,
+    "create_input": "InputFormats are Java's: use env.from_source(FileSource…), or " + _OWN_SOURCE,
     "cache": "write the stream to files and read them again",
-    "generate_sequence": "use env.from_source(DataGeneratorSource(lambda index: index, count), …)",
+    "disable_force_avro": _PICKLED,
+    "disable_force_kryo": _PICKLED,
+    "enable_force_avro": _PICKLED,
+    "enable_force_kryo": _PICKLED,
+    "generate_sequence": "use env.from_sequence(start, end)",
+    "get_default_kryo_serializer_classes": _PICKLED,
+    "get_java_function": _NO_JAVA_OBJECT,
+    "get_java_memory_size": _NO_JAVA_OBJECT,
+    "get_java_output_tag": _NO_JAVA_OBJECT,
+    "get_java_slot_sharing_group": _NO_JAVA_OBJECT,
+    "get_java_type_info": f"{_NO_JAVA_OBJECT}; what Penstock uses is TypeInformation.to_arrow",
+    "get_registered_kryo_types": _PICKLED,
+    "get_registered_pojo_types": _PICKLED,
+    "is_force_avro_enabled": _PICKLED,
+    "is_force_kryo_enabled": _PICKLED,
+    "register_cached_file": "put the file where every slot reaches it and open it in open(), or ship it with Spark "
+    "(spark.files) and find it with SparkFiles",
     "set_python_executable": "set spark.pyspark.python",
     "set_python_requirements": "install what the job needs on the executors' hosts",
+    "to_j_row_kind": _NO_JAVA_OBJECT,
 }
 
 
@@ -71,6 +97,15 @@ def advice(name: str) -> str | None:
     """What to use instead of a PyFlink class that is not here; None for names that PyFlink has not either."""
     instead = _NAMES.get(name)
     return None if instead is None else f"Penstock has no {name}: {instead}. docs/flink.md lists what is here"
+
+
+def missing_name(module: str, name: str) -> Exception:
+    """For `__getattr__` of modules: the usual error or, for a class that PyFlink has there, one that helps."""
+    instead = advice(name)
+    if instead is None:
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    # `from … import` replaces the text of an AttributeError, but lets this one through.
+    return ImportError(instead, name=module)
 
 
 def missing_attribute(owner: object, name: str) -> AttributeError:

@@ -9,11 +9,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.absent import advice
+from penstock.compat.absent import missing_name
 
 if TYPE_CHECKING:
     from penstock.datastream.checkpoint_config import (
         CheckpointConfig,
+    )
+    from penstock.datastream.checkpoint_storage import (
+        CheckpointStorage,
+        FileSystemCheckpointStorage,
+        JobManagerCheckpointStorage,
     )
     from penstock.datastream.checkpointing_mode import (
         CheckpointingMode,
@@ -95,6 +100,7 @@ if TYPE_CHECKING:
     )
     from penstock.datastream.window import (
         CountWindow,
+        GlobalWindow,
         MergingWindowAssigner,
         TimeWindow,
         Trigger,
@@ -115,6 +121,7 @@ _HOME = {
     "BroadcastProcessFunction": "functions",
     "BroadcastStream": "connected_streams",
     "CheckpointConfig": "checkpoint_config",
+    "CheckpointStorage": "checkpoint_storage",
     "CheckpointingMode": "checkpointing_mode",
     "CloseableIterator": "collector",
     "CoFlatMapFunction": "functions",
@@ -127,12 +134,15 @@ _HOME = {
     "DataStream": "data_stream",
     "DataStreamSink": "data_stream",
     "ExternalizedCheckpointRetention": "externalized_checkpoint_retention",
+    "FileSystemCheckpointStorage": "checkpoint_storage",
     "FilterFunction": "functions",
     "FlatMapFunction": "functions",
+    "GlobalWindow": "window",
     "HashMapStateBackend": "state_backend",
     "IntervalJoin": "interval_join",
     "IntervalJoined": "interval_join",
     "JobClient": "job_client",
+    "JobManagerCheckpointStorage": "checkpoint_storage",
     "JoinFunction": "functions",
     "JoinedStreams": "joined_streams",
     "KeySelector": "functions",
@@ -174,6 +184,7 @@ __all__ = [
     "BroadcastProcessFunction",
     "BroadcastStream",
     "CheckpointConfig",
+    "CheckpointStorage",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -186,12 +197,15 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
     "FilterFunction",
     "FlatMapFunction",
+    "GlobalWindow",
     "HashMapStateBackend",
     "IntervalJoin",
     "IntervalJoined",
     "JobClient",
+    "JobManagerCheckpointStorage",
     "JoinFunction",
     "JoinedStreams",
     "KeySelector",
@@ -230,8 +244,5 @@ def __getattr__(name: str) -> Any:
     try:
         home = _HOME[name]
     except KeyError:
-        instead = advice(name)
-        if instead is not None:  # `from … import` replaces the text of an AttributeError, but lets this one through
-            raise ImportError(instead, name=__name__) from None
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        raise missing_name(__name__, name) from None
     return getattr(import_module(f"{__name__}.{home}"), name)

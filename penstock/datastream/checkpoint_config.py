@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.common.time import Duration
+from penstock.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.errors import ConfigurationError
@@ -27,6 +28,7 @@ class CheckpointConfig:
         self._unaligned = False
         self._force_unaligned = False
         self._aligned_timeout = Duration.of_millis(0)
+        self._storage: CheckpointStorage | None = None
 
     def is_checkpointing_enabled(self) -> bool:
         return self._interval > 0
@@ -129,6 +131,22 @@ class CheckpointConfig:
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
         self._force_unaligned = force_unaligned_checkpoints
         return self
+
+    def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
+        """Goes over `execution.checkpointing.dir` and `penstock.checkpoint.inline-threshold`."""
+        if not isinstance(storage, CheckpointStorage):
+            raise ConfigurationError(f"The checkpoint storage must be a CheckpointStorage, not {storage!r}")
+        self._storage = storage
+        return self
+
+    def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
+        return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
+
+    def get_checkpoint_storage(self) -> CheckpointStorage | None:
+        return self._storage
+
+    def _storage_settings(self) -> dict[str, str]:
+        return {} if self._storage is None else self._storage._settings()
 
 
 def _at_least(what: str, value: int, least: int) -> int:

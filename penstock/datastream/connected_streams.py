@@ -96,12 +96,13 @@ class ConnectedStreams:
 class BroadcastStream:
     """A stream of which every subtask gets every record, to be connected with another one."""
 
-    def __init__(self, stream: DataStream, descriptors: Sequence[MapStateDescriptor]) -> None:
-        for descriptor in descriptors:
+    def __init__(self, input_stream: DataStream, broadcast_state_descriptors: Sequence[MapStateDescriptor]) -> None:
+        for descriptor in broadcast_state_descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise JobDefinitionError(f"broadcast takes MapStateDescriptors, not {_what(descriptor)}")
-        self._stream = stream
-        self._names = [descriptor.name for descriptor in descriptors]
+        self._stream = input_stream
+        self._descriptors = list(broadcast_state_descriptors)
+        self._names = [descriptor.name for descriptor in broadcast_state_descriptors]
         if len(set(self._names)) != len(self._names):
             raise JobDefinitionError(f"broadcast got two states of one name: {', '.join(self._names)}")
 
@@ -109,9 +110,15 @@ class BroadcastStream:
 class BroadcastConnectedStream:
     """A stream (keyed or not) and a broadcast stream."""
 
-    def __init__(self, stream: DataStream, broadcast: BroadcastStream) -> None:
-        _check_environments(stream, broadcast._stream)
-        self._stream, self._broadcast = stream, broadcast
+    def __init__(
+        self,
+        non_broadcast_stream: DataStream,
+        broadcast_stream: BroadcastStream,
+        broadcast_state_descriptors: Sequence[MapStateDescriptor],
+    ) -> None:
+        _check_environments(non_broadcast_stream, broadcast_stream._stream)
+        self._stream, self._broadcast = non_broadcast_stream, broadcast_stream
+        self._names = [descriptor.name for descriptor in broadcast_state_descriptors]
 
     def process(
         self,
@@ -127,5 +134,5 @@ class BroadcastConnectedStream:
                 f"{fitting.__name__}, not {_what(func)}"
             )
         selector = stream._selector if isinstance(stream, KeyedStream) else None
-        operator = BroadcastOperator(func, self._broadcast._names, selector, (stream._type, broadcast._type))
+        operator = BroadcastOperator(func, self._names, selector, (stream._type, broadcast._type))
         return _two_inputs(stream, broadcast, "Co-Process-Broadcast", operator, output_type)

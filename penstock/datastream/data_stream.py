@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from enum import Enum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, overload
 
+from penstock.common.execution_config import ExecutionConfig
 from penstock.common.typeinfo import TupleTypeInfo, TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.compat.absent import missing_attribute
@@ -25,6 +29,7 @@ from penstock.datastream.functions import (
     ReduceFunction,
 )
 from penstock.datastream.output_tag import OutputTag
+from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.errors import JobDefinitionError
 from penstock.graph import partitioner as p
 from penstock.graph.stream_graph import StreamNode
@@ -112,6 +117,32 @@ class DataStream:
         self._node.parallelism = parallelism
         return self
 
+    def set_uid_hash(self, uid_hash: str) -> DataStream:
+        """The name of this operator's state in the form Flink shows it: the same as `uid` here."""
+        self._node.uid = _uid_hash(self._node, uid_hash)
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> DataStream:
+        """How wide this operator may become. The number of key groups is the job's: `env.set_max_parallelism`."""
+        if max_parallelism < 1:
+            raise JobDefinitionError(
+                f"{self._node.name!r}: the max parallelism must be at least 1, not {max_parallelism}"
+            )
+        self._node.max_parallelism = max_parallelism
+        return self
+
+    def force_non_parallel(self) -> DataStream:
+        """One subtask, now and after every rescaling."""
+        return self.set_parallelism(1).set_max_parallelism(1)
+
+    def set_buffer_timeout(self, timeout_millis: int) -> DataStream:
+        """Accepted without effect: records travel in blocks, and all of an epoch's are sent before it ends."""
+        if timeout_millis < -1:
+            raise JobDefinitionError(
+                f"{self._node.name!r}: the buffer timeout must be -1 or more milliseconds, not {timeout_millis}"
+            )
+        return self
+
     def set_description(self, description: str) -> DataStream:
         self._node.description = description
         return self
@@ -124,8 +155,8 @@ class DataStream:
         self._node.chainable = False
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: str) -> DataStream:
-        self._node.slot_sharing_group = slot_sharing_group
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> DataStream:
+        self._node.slot_sharing_group = _group_name(slot_sharing_group)
         return self
 
     def get_type(self) -> TypeInformation | None:
@@ -133,6 +164,9 @@ class DataStream:
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         return self._env
+
+    def get_execution_config(self) -> ExecutionConfig:
+        return self._env.get_config()
 
     # ---------------------------------------------------------------- operators
 
@@ -222,7 +256,7 @@ class DataStream:
         from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 
         if isinstance(ds, BroadcastStream):
-            return BroadcastConnectedStream(self, ds)
+            return BroadcastConnectedStream(self, ds, ds._descriptors)
         if not isinstance(ds, DataStream):
             raise JobDefinitionError(f"connect takes a DataStream or a BroadcastStream, not {_what(ds)}")
         return ConnectedStreams(self, ds)
@@ -304,17 +338,23 @@ class DataStream:
     def broadcast(self) -> DataStream: ...
 
     @overload
-    def broadcast(self, first: MapStateDescriptor, /, *others: MapStateDescriptor) -> BroadcastStream: ...
+    def broadcast(
+        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
+    ) -> BroadcastStream: ...
 
-    def broadcast(self, *broadcast_state_descriptors: MapStateDescriptor) -> DataStream | BroadcastStream:
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> DataStream | BroadcastStream:
         """Every record to every subtask; with descriptors, for the broadcast state of the stream this one is connected
         with."""
         partitioned = self._partitioned(p.Broadcast())
-        if not broadcast_state_descriptors:
+        if broadcast_state_descriptor is None:
             return partitioned
         from penstock.datastream.connected_streams import BroadcastStream
 
-        return BroadcastStream(partitioned, broadcast_state_descriptors)
+        return BroadcastStream(partitioned, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream:
         return self._partitioned(p.Global())
@@ -371,6 +411,15 @@ class DataStream:
 
 
 class KeyedStream(DataStream):
+    class AccumulateType(Enum):
+        """The rolling aggregates of a field."""
+
+        MIN = 1
+        MAX = 2
+        MIN_BY = 3
+        MAX_BY = 4
+        SUM = 5
+
     def __init__(
         self,
         env: StreamExecutionEnvironment,
@@ -396,29 +445,31 @@ class KeyedStream(DataStream):
         _check_function(func, ReduceFunction, "reduce")
         return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
 
-    def _rolling(self, name: str, field: int | str, make: Callable[[int | str], ReduceFunction]) -> DataStream:
-        function = make(rolling.check_field(field, name.lower()))
-        return self._apply(name, KeyedReduceOperator(function, self._selector, self._type), self._type, stateful=True)
+    def _accumulate(self, position: int | str, acc_type: AccumulateType) -> DataStream:
+        verb = acc_type.name.lower()
+        function = _ROLLING[acc_type](rolling.check_field(position, verb))
+        operator = KeyedReduceOperator(function, self._selector, self._type)
+        return self._apply(verb.title(), operator, self._type, stateful=True)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
         """The running sum of a field; the other fields are those of the key's first record."""
-        return self._rolling("Sum", position_to_sum, rolling.sum_of)
+        return self._accumulate(position_to_sum, self.AccumulateType.SUM)
 
     def min(self, position_to_min: int | str = 0) -> DataStream:
         """The smallest value of a field so far; the other fields are those of the key's first record."""
-        return self._rolling("Min", position_to_min, rolling.min_of)
+        return self._accumulate(position_to_min, self.AccumulateType.MIN)
 
     def max(self, position_to_max: int | str = 0) -> DataStream:
         """The largest value of a field so far; the other fields are those of the key's first record."""
-        return self._rolling("Max", position_to_max, rolling.max_of)
+        return self._accumulate(position_to_max, self.AccumulateType.MAX)
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
         """The record with the smallest value of a field so far; the first one of several."""
-        return self._rolling("Min_By", position_to_min_by, rolling.min_by)
+        return self._accumulate(position_to_min_by, self.AccumulateType.MIN_BY)
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
         """The record with the largest value of a field so far; the first one of several."""
-        return self._rolling("Max_By", position_to_max_by, rolling.max_by)
+        return self._accumulate(position_to_max_by, self.AccumulateType.MAX_BY)
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
         """Records with equal keys whose timestamps are close: `a.interval_join(b).between(lower, upper).process(function)`."""
@@ -449,6 +500,15 @@ class KeyedStream(DataStream):
         )
 
 
+_ROLLING: Final[Mapping[KeyedStream.AccumulateType, Callable[[int | str], ReduceFunction]]] = {
+    KeyedStream.AccumulateType.MIN: rolling.min_of,
+    KeyedStream.AccumulateType.MAX: rolling.max_of,
+    KeyedStream.AccumulateType.MIN_BY: rolling.min_by,
+    KeyedStream.AccumulateType.MAX_BY: rolling.max_by,
+    KeyedStream.AccumulateType.SUM: rolling.sum_of,
+}
+
+
 class DataStreamSink:
     """The end of a stream."""
 
@@ -463,6 +523,11 @@ class DataStreamSink:
         self._node.uid = uid
         return self
 
+    def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
+        """The name of this operator's state in the form Flink shows it: the same as `uid` here."""
+        self._node.uid = _uid_hash(self._node, uid_hash)
+        return self
+
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
         self._node.parallelism = parallelism
         return self
@@ -475,9 +540,39 @@ class DataStreamSink:
         self._node.chainable = False
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
-        self._node.slot_sharing_group = slot_sharing_group
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> DataStreamSink:
+        self._node.slot_sharing_group = _group_name(slot_sharing_group)
         return self
+
+
+# Names that PyFlink has in this module and Penstock in one of their own, which import this one.
+_ELSEWHERE = {
+    "BroadcastConnectedStream": "connected_streams",
+    "BroadcastStream": "connected_streams",
+    "CloseableIterator": "collector",
+    "ConnectedStreams": "connected_streams",
+    "WindowedStream": "windowed_stream",
+}
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _ELSEWHERE:
+            return getattr(import_module(f"penstock.datastream.{_ELSEWHERE[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _uid_hash(node: StreamNode, uid_hash: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{32}", uid_hash):
+        raise JobDefinitionError(
+            f"{node.name!r}: a uid hash is 32 hexadecimal digits, as Flink's log and web page show it, not {uid_hash!r}"
+        )
+    return uid_hash.lower()
+
+
+def _group_name(group: str | SlotSharingGroup) -> str:
+    return group.get_name() if isinstance(group, SlotSharingGroup) else group
 
 
 def _what(value: Any) -> str:

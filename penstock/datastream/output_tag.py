@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from penstock.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from penstock.compat.absent import missing_attribute
 
 
 class OutputTag:
@@ -30,6 +33,11 @@ class OutputTag:
                     f"The type_info of OutputTag {tag_id!r} must be None, a list or a TypeInformation, "
                     f"not {type_info!r}"
                 )
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OutputTag) and self.tag_id == other.tag_id

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import total_ordering
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from penstock.compat.absent import missing_attribute
 from penstock.errors import ConfigurationError
 
 _UNITS: Final = (("tb", 2**40), ("gb", 2**30), ("mb", 2**20), ("kb", 2**10))
@@ -41,6 +42,11 @@ class MemorySize:
 
     def get_tebi_bytes(self) -> int:
         return self._bytes // 2**40
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MemorySize) and self._bytes == other._bytes
@@ -83,6 +89,11 @@ class SlotSharingGroup:
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
         return SlotSharingGroup.Builder(name)
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
 
     def get_name(self) -> str:
         return self._name

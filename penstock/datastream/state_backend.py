@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.absent import missing_name
 
 __all__ = ["HashMapStateBackend", "StateBackend"]
 
@@ -48,3 +51,9 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     def __str__(self) -> str:
         return f"EmbeddedRocksDBStateBackend(incremental={self._incremental}, paths={self._db_storage_paths})"
+
+
+if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name(__name__, name)

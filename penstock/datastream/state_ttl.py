@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -174,10 +173,10 @@ class StateTtlConfig:
         class EmptyCleanupStrategy(CleanupStrategy):
             """A strategy without settings."""
 
-        @dataclass(frozen=True)
         class IncrementalCleanupStrategy(CleanupStrategy):
-            _cleanup_size: int
-            _run_cleanup_for_every_record: bool
+            def __init__(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> None:
+                self._cleanup_size = cleanup_size
+                self._run_cleanup_for_every_record = run_cleanup_for_every_record
 
             def get_cleanup_size(self) -> int:
                 return self._cleanup_size

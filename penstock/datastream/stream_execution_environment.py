@@ -24,6 +24,7 @@ from penstock.connectors.files import FileSource
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, Edge, Origin
+from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.state_backend import HashMapStateBackend, StateBackend
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(EnvironmentSettings):
     """A program under construction. `execute` runs what was built since the last one and starts afresh."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
@@ -56,7 +57,9 @@ class StreamExecutionEnvironment:
         self._state_backend: StateBackend = HashMapStateBackend()
         self._restart: RestartStrategyConfiguration | None = None
         self._runtime_mode: RuntimeExecutionMode | None = None  # None: as configured
-        self._default_parallelism = int(self._configuration.get_string("parallelism.default", "1"))
+        configured = self._configuration.get_string("parallelism.default", str(self.get_default_local_parallelism()))
+        self._default_parallelism = int(configured)
+        self._init_settings()
         self._reset()
 
     if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
@@ -247,12 +250,17 @@ class StreamExecutionEnvironment:
             max_parallelism = max(128, 1 << (widest - 1).bit_length())
         graph = StreamGraph(job_name or "penstock job", max_parallelism)
         batch = self._is_batch()
+        self._check_declarations()
         for node in self._nodes.values():
             chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
+            if not self.is_chaining_enabled():
+                chosen = replace(chosen, chainable=False)
             graph.add_node(_with_pickled_operator(chosen) if pickled else chosen)
         for edge in self._edges:
             up, down = self._nodes[edge.source], self._nodes[edge.target]
             same = up.parallelism == down.parallelism
+            if not self.is_chaining_of_operators_with_different_max_parallelism_enabled():
+                graph.nodes[down.id].head |= up.max_parallelism != down.max_parallelism
             graph.add_edge(
                 StreamEdge(
                     source=edge.source,
@@ -263,6 +271,19 @@ class StreamExecutionEnvironment:
                 )
             )
         return graph
+
+    def _check_declarations(self) -> None:
+        """What `disable_auto_generated_uids` and `disable_generic_types` ask for."""
+        for node in self._nodes.values():
+            if node.uid is None and not self._config.has_auto_generated_uids_enabled():
+                raise JobDefinitionError(
+                    f"operator {node.name!r} has no uid, and generated ones are disabled: give it one with .uid('…')"
+                )
+            if node.kind != "sink" and node.output_type is None and self._config.has_generic_types_disabled():
+                raise JobDefinitionError(
+                    f"operator {node.name!r} (uid {node.operator_id!r}) does not say what it emits, and generic types are "
+                    "disabled: declare its type, as in map(function, output_type=Types.STRING())"
+                )
 
     def _is_batch(self) -> bool:
         mode = self._runtime_mode
@@ -317,6 +338,7 @@ class StreamExecutionEnvironment:
         settings = self._configuration.to_dict()
         if self._checkpoint_config.is_checkpointing_enabled():
             settings["execution.checkpointing.interval"] = f"{self._checkpoint_config.get_checkpoint_interval()} ms"
+        settings.update(self._checkpoint_config._storage_settings())
         runtime = os.environ.get("PENSTOCK_RUNTIME")
         if runtime:
             settings["penstock.runtime"] = runtime

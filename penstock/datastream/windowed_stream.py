@@ -31,6 +31,7 @@ from penstock.operators.window_contents import AggregateContents, ListContents, 
 
 if TYPE_CHECKING:
     from penstock.datastream.aggregates import Aggregate
+    from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
 class _Windowed:
@@ -46,6 +47,12 @@ class _Windowed:
         self._evictor: Evictor[Any, Any] | None = None
         self._lateness = 0
         self._late_tag: OutputTag | None = None
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        return self._stream.get_execution_environment()
+
+    def get_input_type(self) -> TypeInformation | None:
+        return self._stream.get_type()
 
     def _set_trigger(self, trigger: Trigger[Any, Any]) -> None:
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
@@ -88,8 +95,8 @@ class _Windowed:
 
 
 class WindowedStream(_Windowed):
-    def __init__(self, stream: KeyedStream, assigner: WindowAssigner[Any, Any]) -> None:
-        super().__init__(stream, assigner, stream._selector)
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        super().__init__(keyed_stream, window_assigner, keyed_stream._selector)
 
     def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
         self._set_trigger(trigger)

@@ -95,6 +95,11 @@ class StreamGraph:
                     f"operator {node.name!r} has parallelism {node.parallelism}; it must be between 1 and the max "
                     f"parallelism {self.max_parallelism}: change set_parallelism or env.set_max_parallelism"
                 )
+            if node.max_parallelism is not None and node.parallelism > node.max_parallelism:
+                raise JobDefinitionError(
+                    f"operator {node.name!r} (uid {node.operator_id!r}) has parallelism {node.parallelism} and allows at most "
+                    f"{node.max_parallelism}: change set_parallelism or set_max_parallelism"
+                )
             if node.operator_id in uids:
                 raise JobDefinitionError(
                     f"operators {uids[node.operator_id].name!r} and {node.name!r} have the same uid {node.operator_id!r}: "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.absent import missing_name
 from penstock.datastream.functions.base import Function, KeyedStateStore, RuntimeContext
 from penstock.datastream.functions.broadcast import (
     BaseBroadcastProcessFunction,
@@ -71,3 +74,9 @@ __all__ = [
     "TimerService",
     "WindowFunction",
 ]
+
+
+if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name(__name__, name)

@@ -101,7 +101,7 @@ class ContinuousEventTimeTrigger(Trigger[T, TimeWindow]):
         ctx.register_event_time_timer(window.max_timestamp())
         fire_time: ReducingState[int] = ctx.get_partitioned_state(_FIRE_TIME)
         if fire_time.get() is None:
-            self._register_next(timestamp - timestamp % self.interval, window, ctx, fire_time)
+            self.register_next_fire_timestamp(timestamp - timestamp % self.interval, window, ctx, fire_time)
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -111,7 +111,7 @@ class ContinuousEventTimeTrigger(Trigger[T, TimeWindow]):
         if fire_time.get() != time:
             return TriggerResult.CONTINUE
         fire_time.clear()
-        self._register_next(time, window, ctx, fire_time)
+        self.register_next_fire_timestamp(time, window, ctx, fire_time)
         return TriggerResult.FIRE
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -133,11 +133,12 @@ class ContinuousEventTimeTrigger(Trigger[T, TimeWindow]):
             ctx.delete_event_time_timer(next_fire)
             fire_time.clear()
 
-    def _register_next(
-        self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext, fire_time: ReducingState[int]
+    def register_next_fire_timestamp(
+        self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext, fire_timestamp_state: ReducingState[int]
     ) -> None:
+        """Fire an interval after `time`, at the window's end at the latest."""
         next_fire = min(time + self.interval, window.max_timestamp())
-        fire_time.add(next_fire)
+        fire_timestamp_state.add(next_fire)
         ctx.register_event_time_timer(next_fire)
 
 
@@ -155,7 +156,7 @@ class ContinuousProcessingTimeTrigger(Trigger[T, TimeWindow]):
         fire_time: ReducingState[int] = ctx.get_partitioned_state(_FIRE_TIME)
         if fire_time.get() is None:
             now = ctx.get_current_processing_time()
-            self._register_next(now - now % self.interval, window, ctx, fire_time)
+            self.register_next_fire_timestamp(now - now % self.interval, window, ctx, fire_time)
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -166,7 +167,7 @@ class ContinuousProcessingTimeTrigger(Trigger[T, TimeWindow]):
         # Flink registers the end of the window once more here. Where the window outlives that timer (an event-time
         # window whose end lies in the past of the wall clock) it would fire forever at one and the same time.
         if time < window.max_timestamp():
-            self._register_next(time, window, ctx, fire_time)
+            self.register_next_fire_timestamp(time, window, ctx, fire_time)
         return TriggerResult.FIRE
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -188,11 +189,12 @@ class ContinuousProcessingTimeTrigger(Trigger[T, TimeWindow]):
             ctx.delete_processing_time_timer(next_fire)
             fire_time.clear()
 
-    def _register_next(
-        self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext, fire_time: ReducingState[int]
+    def register_next_fire_timestamp(
+        self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext, fire_timestamp_state: ReducingState[int]
     ) -> None:
+        """Fire an interval after `time`, at the window's end at the latest."""
         next_fire = min(time + self.interval, window.max_timestamp())
-        fire_time.add(next_fire)
+        fire_timestamp_state.add(next_fire)
         ctx.register_processing_time_timer(next_fire)
 
 
