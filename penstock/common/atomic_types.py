@@ -8,12 +8,14 @@ A type whose `to_arrow` is not None promises that its values survive the trip: w
 from __future__ import annotations
 
 import datetime
+import inspect
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from penstock.compat.absent import missing_attribute
+from penstock.errors import JobDefinitionError
 
 
 class TypeInformation:
@@ -134,3 +136,18 @@ class PickledBytesTypeInfo(TypeInformation):
 
     def __repr__(self) -> str:
         return "PickledByteArrayTypeInfo"
+
+
+_HINTS: Final = {str: "STRING", int: "LONG", float: "DOUBLE", bool: "BOOLEAN", bytes: "PICKLED_BYTE_ARRAY"}
+
+
+def check_type(type_info: object, what: str) -> None:
+    """Refuse what is no type while the program is built: `Types.STRING` without its brackets, `str`, "string"."""
+    if isinstance(type_info, TypeInformation):
+        return
+    if inspect.isfunction(type_info) and type_info.__qualname__.startswith("Types."):
+        raise JobDefinitionError(
+            f"{what} is the function {type_info.__qualname__}: call it, {type_info.__qualname__}()"
+        )
+    hint = _HINTS.get(type_info, "STRING") if isinstance(type_info, type) else "STRING"
+    raise JobDefinitionError(f"{what} must be a TypeInformation such as Types.{hint}(), not {type_info!r}")

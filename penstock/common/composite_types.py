@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.atomic_types import BasicType, BasicTypeInfo, TypeInformation
+from penstock.common.atomic_types import BasicType, BasicTypeInfo, TypeInformation, check_type
 from penstock.common.types import Row, RowKind, _create_row
 from penstock.errors import PenstockError
 
@@ -16,6 +16,7 @@ class _ElementsTypeInfo(TypeInformation):
     """A sequence of elements of one type."""
 
     def __init__(self, element_type: TypeInformation) -> None:
+        check_type(element_type, "the element type of a list or an array")
         self._element_type = element_type
 
     def to_arrow(self) -> pa.DataType | None:
@@ -77,6 +78,8 @@ class MapTypeInfo(TypeInformation):
     """A dict."""
 
     def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
+        check_type(key_type_info, "the key type of a map")
+        check_type(value_type_info, "the value type of a map")
         self._key_type_info = key_type_info
         self._value_type_info = value_type_info
 
@@ -111,6 +114,8 @@ class _FieldsTypeInfo(TypeInformation):
 
     def __init__(self, field_types: Sequence[TypeInformation]) -> None:
         self._field_types = list(field_types)
+        for position, field_type in enumerate(self._field_types):
+            check_type(field_type, f"the type of field {position} of a row or tuple")
 
     def get_field_types(self) -> list[TypeInformation]:
         return self._field_types

@@ -10,6 +10,7 @@ from penstock.common.atomic_types import (
     TimestampTypeInfo,
     TimeTypeInfo,
     TypeInformation,
+    check_type,
 )
 from penstock.common.composite_types import (
     BasicArrayTypeInfo,
@@ -37,6 +38,7 @@ __all__ = [
     "TupleTypeInfo",
     "TypeInformation",
     "Types",
+    "check_type",
 ]
 
 

@@ -87,6 +87,12 @@ class Source(ABC):
         """The type of the records, when the source knows it."""
         return None
 
+    @property
+    def has_timestamps(self) -> bool:
+        """Whether records come with event time, before any timestamp assigner. True also when that is not known: False
+        makes a job that needs timestamps from elsewhere fail while it is built."""
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:

@@ -50,6 +50,10 @@ class CollectionSource(Source):
         return True
 
     @property
+    def has_timestamps(self) -> bool:
+        return False
+
+    @property
     def produced_type(self) -> TypeInformation | None:
         return self._type_info
 

@@ -98,6 +98,12 @@ class DataGeneratorSource(Source):
         return self._sequence.count is not None
 
     @property
+    def has_timestamps(self) -> bool:
+        if isinstance(self._generator, ColumnGenerator):
+            return self._generator.event_time_column is not None
+        return self._timestamp_of is not None
+
+    @property
     def produced_type(self) -> TypeInformation | None:
         return self._type_info
 

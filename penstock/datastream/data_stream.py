@@ -11,9 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from penstock.common.execution_config import ExecutionConfig
-from penstock.common.typeinfo import TupleTypeInfo, TypeInformation
+from penstock.common.typeinfo import TupleTypeInfo, TypeInformation, check_type
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink
 from penstock.connectors.collect_sink import CollectSink
 from penstock.connectors.print_sink import PrintSink
@@ -28,6 +27,7 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from penstock.datastream.misuse import describe, no_such_verb
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.errors import JobDefinitionError
@@ -88,7 +88,7 @@ class DataStream:
     if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
+            raise no_such_verb(self, name)
 
     # ---------------------------------------------------------------- properties of the last operator
 
@@ -96,7 +96,8 @@ class DataStream:
     def _node(self) -> StreamNode:
         if len(self._origins) != 1:
             raise JobDefinitionError(
-                "a union has no operator of its own: set name, uid and parallelism on the operators before or after it"
+                f"the union of {describe(self._origins)} has no operator of its own: set name, uid and parallelism on the "
+                "operators before or after it"
             )
         return self._origins[0].node
 
@@ -113,7 +114,7 @@ class DataStream:
 
     def set_parallelism(self, parallelism: int) -> DataStream:
         if parallelism < 1:
-            raise JobDefinitionError(f"{self._node.name!r}: the parallelism must be at least 1, not {parallelism}")
+            raise JobDefinitionError(f"{self._node.where}: the parallelism must be at least 1, not {parallelism}")
         self._node.parallelism = parallelism
         return self
 
@@ -126,9 +127,14 @@ class DataStream:
         """How wide this operator may become. The number of key groups is the job's: `env.set_max_parallelism`."""
         if max_parallelism < 1:
             raise JobDefinitionError(
-                f"{self._node.name!r}: the max parallelism must be at least 1, not {max_parallelism}"
+                f"{self._node.where}: the max parallelism must be at least 1, not {max_parallelism}"
             )
         self._node.max_parallelism = max_parallelism
+        return self
+
+    def _not_parallel(self) -> DataStream:
+        """An operator that is one subtask by its nature."""
+        self._node.max_parallelism = 1
         return self
 
     def force_non_parallel(self) -> DataStream:
@@ -139,7 +145,7 @@ class DataStream:
         """Accepted without effect: records travel in blocks, and all of an epoch's are sent before it ends."""
         if timeout_millis < -1:
             raise JobDefinitionError(
-                f"{self._node.name!r}: the buffer timeout must be -1 or more milliseconds, not {timeout_millis}"
+                f"{self._node.where}: the buffer timeout must be -1 or more milliseconds, not {timeout_millis}"
             )
         return self
 
@@ -216,7 +222,9 @@ class DataStream:
         self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
         if isinstance(func, KeyedProcessFunction):
-            raise JobDefinitionError("a KeyedProcessFunction needs keys: call key_by() before process()")
+            raise JobDefinitionError(
+                f"process of the stream from {describe(self._origins)}: a KeyedProcessFunction needs keys; call key_by() before it"
+            )
         if not isinstance(func, ProcessFunction):
             raise JobDefinitionError(f"process takes a ProcessFunction, not {_what(func)}")
         return self._apply("Process", ProcessOperator(func, None, self._type), output_type)
@@ -230,20 +238,32 @@ class DataStream:
         return KeyedStream(self._env, self._origins, self._type, as_selector(key_selector), key_type)
 
     def union(self, *streams: DataStream) -> DataStream:
+        """The records of all streams, of one type. Keys do not count: call key_by() after it."""
         origins = list(self._origins)
-        partitioners = {type(self._partitioner)} | {type(stream._partitioner) for stream in streams}
         for stream in streams:
+            if not isinstance(stream, DataStream):
+                raise JobDefinitionError(f"union takes DataStreams, not {_what(stream)}")
+            both = f"{describe(self._origins)} with the one from {describe(stream._origins)}"
             if stream._env is not self._env:
-                raise JobDefinitionError("union of streams of two environments: build both from the same one")
+                raise JobDefinitionError(
+                    f"union of the stream from {both}: they belong to two environments; build both from the same one"
+                )
             if self._type is not None and stream._type is not None and stream._type != self._type:
                 raise JobDefinitionError(
-                    f"union of streams with different types: {self._type} and {stream._type}; map one to the other's type"
+                    f"union of the stream from {both}: one is of {self._type}, the other of {stream._type}; map one to the "
+                    "other's type"
+                )
+            if type(stream._before_keys) is not type(self._before_keys):
+                raise JobDefinitionError(
+                    f"union of the stream from {both}: they are partitioned differently; union first, partition after"
                 )
             origins += stream._origins
-        if len(partitioners) > 1:
-            raise JobDefinitionError("union of streams that are partitioned differently: union first, partition after")
         types = {stream._type is None for stream in (self, *streams)}
-        return DataStream(self._env, origins, self._type if types == {False} else None, self._partitioner)
+        return DataStream(self._env, origins, self._type if types == {False} else None, self._before_keys)
+
+    @property
+    def _before_keys(self) -> p.Partitioner | None:
+        return self._partitioner
 
     @overload
     def connect(self, ds: DataStream) -> ConnectedStreams: ...
@@ -276,7 +296,19 @@ class DataStream:
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(f"get_side_output takes an OutputTag, not {_what(output_tag)}")
-        return DataStream(self._env, [Origin(self._node, output_tag.tag_id)], output_tag.type_info)
+        if len(self._origins) != 1 or self._origins[0].tag is not None:
+            raise JobDefinitionError(
+                f"get_side_output({output_tag.tag_id!r}) of the stream from {describe(self._origins)}: only an operator's own "
+                "output has side outputs; keep what process() or a window returned, and ask that"
+            )
+        node = self._origins[0].node
+        declared = self._env._side_types.setdefault((node.id, output_tag.tag_id), output_tag.type_info)
+        if declared != output_tag.type_info:
+            raise JobDefinitionError(
+                f"side output {output_tag.tag_id!r} of {node.where} was asked for as {declared} and now as "
+                f"{output_tag.type_info}: use one OutputTag for both"
+            )
+        return DataStream(self._env, [Origin(node, output_tag.tag_id)], output_tag.type_info)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         if not isinstance(watermark_strategy, WatermarkStrategy):
@@ -364,6 +396,7 @@ class DataStream:
         partitioner: Callable[[Any, int], int] | Partitioner,
         key_selector: Callable[[Any], Any] | KeySelector,
     ) -> DataStream:
+        _check_function(partitioner, Partitioner, "partition_custom")
         function = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
         return self._partitioned(p.Custom(function, as_selector(key_selector)))
 
@@ -380,7 +413,7 @@ class DataStream:
 
     def _sink(self, sink: Sink, name: str, parallelism: int | None = None) -> DataStreamSink:
         if parallelism is None and len(self._origins) == 1:
-            parallelism = self._node.parallelism
+            parallelism = self._origins[0].node.parallelism
         stream = self._apply(name, SinkOperator(sink, self._type), None, kind="sink", parallelism=parallelism)
         return DataStreamSink(stream._node)
 
@@ -429,8 +462,21 @@ class KeyedStream(DataStream):
         key_type: TypeInformation | None,
     ) -> None:
         super().__init__(env, origins, type_info, p.Hash(selector))
+        if key_type is not None:
+            check_type(key_type, f"the key type of the stream from {describe(origins)}")
         self._selector = selector
         self._key_type = key_type
+
+    @property
+    def _node(self) -> StreamNode:
+        raise JobDefinitionError(
+            f"the stream from {describe(self._origins)} is keyed, and keys are no operator: set name, uid, parallelism and "
+            "chaining before key_by() or after the operator that uses the keys"
+        )
+
+    @property
+    def _before_keys(self) -> p.Partitioner | None:
+        return None
 
     def process(
         self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
@@ -529,6 +575,8 @@ class DataStreamSink:
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        if parallelism < 1:
+            raise JobDefinitionError(f"{self._node.where}: the parallelism must be at least 1, not {parallelism}")
         self._node.parallelism = parallelism
         return self
 

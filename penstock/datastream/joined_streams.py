@@ -170,7 +170,7 @@ class _Tag:
 
 def _tagged(stream: DataStream, tag: int) -> DataStream:
     # As wide as its input, so that the two are chained.
-    parallelism = stream._node.parallelism if len(stream._origins) == 1 else None
+    parallelism = stream._origins[0].node.parallelism if len(stream._origins) == 1 else None
     name = ("First Input", "Second Input")[tag]
     return stream._apply(name, MapOperator(_Tag(tag), stream._type), None, parallelism=parallelism)
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from penstock.common.typeinfo import TypeInformation, Types
+from penstock.common.typeinfo import TypeInformation, Types, check_type
 from penstock.datastream.functions.elementwise import AggregateFunction, ReduceFunction, ReduceFunctionWrapper
 from penstock.datastream.state_ttl import StateTtlConfig
 
@@ -211,6 +211,7 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
     """The name of a state within its operator, the type of its values and, maybe, their time to live."""
 
     def __init__(self, name: str, type_info: TypeInformation) -> None:
+        check_type(type_info, f"the type of state {name!r}")
         self.name = name
         self.type_info = type_info
         self._ttl_config: StateTtlConfig | None = None

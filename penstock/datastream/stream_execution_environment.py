@@ -14,7 +14,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
-from penstock.common.typeinfo import TypeInformation, Types
+from penstock.common.typeinfo import TypeInformation, Types, check_type
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink, Source
@@ -27,6 +27,7 @@ from penstock.datastream.data_stream import DataStream, Edge, Origin
 from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import JobClient
+from penstock.datastream.misuse import call_site, check_program
 from penstock.datastream.state_backend import HashMapStateBackend, StateBackend
 from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.graph.execution_graph import ExecutionGraph
@@ -72,6 +73,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         self._edges: list[Edge] = []
         self._spark_frames: dict[NodeId, Any] = {}
         self._bounded_frames: set[NodeId] = set()
+        self._side_types: dict[tuple[NodeId, str], TypeInformation] = {}
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -153,7 +155,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         source = CollectionSource(list(collection), type_info)
         return self._source(
             SourceOperator(source, WatermarkStrategy.no_watermarks()), "Collection Source", 1, type_info
-        )
+        )._not_parallel()
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order."""
@@ -181,6 +183,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             raise JobDefinitionError(
                 f"from_source takes a Penstock source (a penstock.connectors.base.Source), not {type(source).__name__}; "
                 "a streaming DataFrame of Spark's goes to from_spark"
+            )
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise JobDefinitionError(
+                f"from_source of {source_name!r} takes a WatermarkStrategy, not a {type(watermark_strategy).__name__}; for "
+                "processing time only: WatermarkStrategy.no_watermarks()"
             )
         produced = type_info if type_info is not None else source.produced_type
         return self._source(
@@ -231,6 +238,9 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         output_type: TypeInformation | None = None,
         stateful: bool = False,
     ) -> StreamNode:
+        location = call_site()
+        if output_type is not None:
+            check_type(output_type, f"the type of what {name!r} ({location}) emits")
         node = StreamNode(
             id=NodeId(len(self._nodes) + 1),
             name=name,
@@ -239,6 +249,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             parallelism=parallelism or self._default_parallelism,
             output_type=output_type,
             stateful=stateful,
+            location=location,
         )
         self._nodes[node.id] = node
         return node
@@ -250,7 +261,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             max_parallelism = max(128, 1 << (widest - 1).bit_length())
         graph = StreamGraph(job_name or "penstock job", max_parallelism)
         batch = self._is_batch()
-        self._check_declarations()
+        check_program(self._nodes, self._edges, self._config)
         for node in self._nodes.values():
             chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
             if not self.is_chaining_enabled():
@@ -271,19 +282,6 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 )
             )
         return graph
-
-    def _check_declarations(self) -> None:
-        """What `disable_auto_generated_uids` and `disable_generic_types` ask for."""
-        for node in self._nodes.values():
-            if node.uid is None and not self._config.has_auto_generated_uids_enabled():
-                raise JobDefinitionError(
-                    f"operator {node.name!r} has no uid, and generated ones are disabled: give it one with .uid('…')"
-                )
-            if node.kind != "sink" and node.output_type is None and self._config.has_generic_types_disabled():
-                raise JobDefinitionError(
-                    f"operator {node.name!r} (uid {node.operator_id!r}) does not say what it emits, and generic types are "
-                    "disabled: declare its type, as in map(function, output_type=Types.STRING())"
-                )
 
     def _is_batch(self) -> bool:
         mode = self._runtime_mode

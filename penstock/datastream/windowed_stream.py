@@ -15,6 +15,7 @@ from penstock.datastream.functions import (
     ReduceFunction,
     WindowFunction,
 )
+from penstock.datastream.misuse import describe
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.window import (
     Evictor,
@@ -41,7 +42,9 @@ class _Windowed:
 
     def __init__(self, stream: DataStream, assigner: WindowAssigner[Any, Any], selector: Any) -> None:
         if not isinstance(assigner, WindowAssigner):
-            raise JobDefinitionError(f"window takes a WindowAssigner, not a {type(assigner).__name__}")
+            raise JobDefinitionError(
+                f"window of the stream from {describe(stream._origins)} takes a WindowAssigner, not {_what(assigner)}"
+            )
         self._stream, self._assigner, self._selector = stream, assigner, selector
         self._trigger: Trigger[Any, Any] | None = None
         self._evictor: Evictor[Any, Any] | None = None
@@ -54,23 +57,41 @@ class _Windowed:
     def get_input_type(self) -> TypeInformation | None:
         return self._stream.get_type()
 
+    @property
+    def _where(self) -> str:
+        return f"{type(self._assigner).__name__} of the stream from {describe(self._stream._origins)}"
+
     def _set_trigger(self, trigger: Trigger[Any, Any]) -> None:
+        if not isinstance(trigger, Trigger):
+            raise JobDefinitionError(f"trigger of {self._where} takes a Trigger, not {_what(trigger)}")
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
             raise JobDefinitionError(
-                f"{type(trigger).__name__} cannot be used with {type(self._assigner).__name__}: its windows merge and the trigger "
-                "does not say how its state does (can_merge and on_merge)"
+                f"{type(trigger).__name__} cannot be used with {self._where}: its windows merge and the trigger does not say how "
+                "its state does (can_merge and on_merge)"
             )
         self._trigger = trigger
 
     def _set_evictor(self, evictor: Evictor[Any, Any]) -> None:
         if not isinstance(evictor, Evictor):
-            raise JobDefinitionError(f"evictor takes an Evictor, not {_what(evictor)}")
+            raise JobDefinitionError(f"evictor of {self._where} takes an Evictor, not {_what(evictor)}")
+        if isinstance(self._assigner, MergingWindowAssigner) and not evictor.can_merge():
+            raise JobDefinitionError(
+                f"{type(evictor).__name__} cannot be used with {self._where}: its windows merge, and the evictor keeps things "
+                "about single windows (its can_merge() says no)"
+            )
         self._evictor = evictor
 
     def _set_lateness(self, time_ms: int) -> None:
         if time_ms < 0:
-            raise JobDefinitionError(f"the allowed lateness cannot be negative, but is {time_ms} ms")
+            raise JobDefinitionError(f"the allowed lateness of {self._where} cannot be negative, but is {time_ms} ms")
         self._lateness = int(time_ms)
+
+    def _set_late_tag(self, output_tag: OutputTag) -> None:
+        if not isinstance(output_tag, OutputTag):
+            raise JobDefinitionError(
+                f"side_output_late_data of {self._where} takes an OutputTag, not {_what(output_tag)}"
+            )
+        self._late_tag = output_tag
 
     def _window(self, function: Any, contents: WindowContents, output_type: TypeInformation | None) -> DataStream:
         operator = WindowOperator(
@@ -85,13 +106,14 @@ class _Windowed:
             input_type=self._stream._type,
         )
         parallelism = None if self._selector is not None else 1
-        return self._stream._apply(
+        result = self._stream._apply(
             f"{self._kind}({type(self._assigner).__name__})",
             operator,
             output_type,
             stateful=True,
             parallelism=parallelism,
         )
+        return result if self._selector is not None else result._not_parallel()
 
 
 class WindowedStream(_Windowed):
@@ -115,7 +137,7 @@ class WindowedStream(_Windowed):
         return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> WindowedStream:
-        self._late_tag = output_tag
+        self._set_late_tag(output_tag)
         return self
 
     def reduce(
@@ -201,7 +223,7 @@ class AllWindowedStream(_Windowed):
         return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> AllWindowedStream:
-        self._late_tag = output_tag
+        self._set_late_tag(output_tag)
         return self
 
     def reduce(

@@ -29,11 +29,19 @@ class StreamNode:
     stateful: bool = False
     output_type: Any = None
     description: str = ""
+    location: str = ""  # file:line of the call in the user's program, if known
 
     @property
     def operator_id(self) -> str:
         """The name of this operator's state: the uid, else one made of name and position in the program."""
         return self.uid or f"{re.sub(r'[^A-Za-z0-9]+', '-', self.name).strip('-').lower() or 'operator'}-{self.id}"
+
+    @property
+    def where(self) -> str:
+        """For messages: the name, the uid if the user gave one, and the line of the program."""
+        details = [f"uid {self.uid!r}" if self.uid is not None else "", self.location]
+        known = ", ".join(detail for detail in details if detail)
+        return f"{self.name!r} ({known})" if known else repr(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +100,18 @@ class StreamGraph:
         for node in self.topological():
             if node.parallelism < 1 or node.parallelism > self.max_parallelism:
                 raise JobDefinitionError(
-                    f"operator {node.name!r} has parallelism {node.parallelism}; it must be between 1 and the max "
+                    f"operator {node.where} has parallelism {node.parallelism}; it must be between 1 and the max "
                     f"parallelism {self.max_parallelism}: change set_parallelism or env.set_max_parallelism"
                 )
             if node.max_parallelism is not None and node.parallelism > node.max_parallelism:
                 raise JobDefinitionError(
-                    f"operator {node.name!r} (uid {node.operator_id!r}) has parallelism {node.parallelism} and allows at most "
-                    f"{node.max_parallelism}: change set_parallelism or set_max_parallelism"
+                    f"operator {node.where} has parallelism {node.parallelism} but allows at most {node.max_parallelism}: "
+                    "change set_parallelism or set_max_parallelism"
+                    + ("; from_collection and window_all are never parallel" if node.max_parallelism == 1 else "")
                 )
             if node.operator_id in uids:
                 raise JobDefinitionError(
-                    f"operators {uids[node.operator_id].name!r} and {node.name!r} have the same uid {node.operator_id!r}: "
+                    f"operators {uids[node.operator_id].where} and {node.where} have the same uid {node.operator_id!r}: "
                     "state is stored under the uid, so each operator needs its own"
                 )
             uids[node.operator_id] = node
@@ -110,6 +119,6 @@ class StreamGraph:
             up, down = self.nodes[edge.source], self.nodes[edge.target]
             if isinstance(edge.partitioner, Forward) and up.parallelism != down.parallelism:
                 raise JobDefinitionError(
-                    f"forward() from {up.name!r} (parallelism {up.parallelism}) to {down.name!r} (parallelism "
-                    f"{down.parallelism}) is not possible: use rebalance() or rescale(), or give both the same parallelism"
+                    f"forward() from {up.where} with parallelism {up.parallelism} to {down.where} with parallelism "
+                    f"{down.parallelism} is not possible: use rebalance() or rescale(), or give both the same parallelism"
                 )

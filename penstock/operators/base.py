@@ -68,6 +68,9 @@ def shorten(value: Any, limit: int = 300) -> str:
 class Operator(ABC):
     """Base of all operators. Subclasses override what they need; the defaults forward."""
 
+    needs_timestamps = False  # it cannot do its work on records without event time
+    gives_timestamps = False  # what it emits has event time, whatever comes in
+
     ctx: OperatorContext
     runtime_context: OperatorRuntimeContext
 

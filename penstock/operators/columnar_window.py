@@ -41,6 +41,9 @@ class ColumnarWindowOperator(Operator):
     window_end - 1. Late records go to the side output `late_tag` or are counted in `metrics.late_dropped`.
     """
 
+    needs_timestamps = True
+    gives_timestamps = True
+
     def __init__(
         self,
         keys: Sequence[str],

@@ -46,6 +46,8 @@ class IntervalJoinOperator(TwoInputOperator):
     """Bounds in milliseconds, both inclusive. Results carry the later of both timestamps. A record behind the watermark
     meets nobody: it goes to its side's `late_tags`, or is counted in `metrics.late_dropped`."""
 
+    needs_timestamps = True
+
     def __init__(
         self,
         function: ProcessJoinFunction,

@@ -96,6 +96,17 @@ class OperatorRuntimeContext(RuntimeContext):
     def __init__(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         self._metrics = OperatorMetricGroup(ctx)
+        self._declared: dict[str, StateDescriptor] = {}
+
+    def _state(self, descriptor: StateDescriptor) -> Any:
+        known = self._declared.setdefault(descriptor.get_name(), descriptor)
+        if known.type_info != descriptor.type_info and type(known) is type(descriptor):  # another kind: refused below
+            raise JobDefinitionError(
+                f"operator {self._ctx.name!r} (uid {self._ctx.uid or self._ctx.operator_id!r}) declares state "
+                f"{descriptor.get_name()!r} as {descriptor.type_info}, but has declared it as {known.type_info} before: give "
+                "one of the two another name"
+            )
+        return keyed_state(self._ctx.state, descriptor, self._ctx.processing_time)
 
     def get_task_name(self) -> str:
         return self._ctx.name
@@ -122,19 +133,19 @@ class OperatorRuntimeContext(RuntimeContext):
         return self._metrics
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
 
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:  # type: ignore[type-arg]
-        return keyed_state(self._ctx.state, state_descriptor, self._ctx.processing_time)  # type: ignore[return-value]
+        return self._state(state_descriptor)  # type: ignore[no-any-return]
 
 
 class OperatorTimerService(TimerService):

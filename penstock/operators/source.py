@@ -21,6 +21,8 @@ class SourceOperator(Operator):
         super().__init__()
         self.source = source  # None: blocks come from Spark, handed in by `ingest`
         self.strategy = strategy
+        has_own = source is not None and source.has_timestamps
+        self.gives_timestamps = has_own or strategy.timestamp_assigner is not None
         self._reader: SplitReader | None = None
         self._splits: dict[str, SplitWatermarks] = {}
         self._valve: WatermarkValve[str] = WatermarkValve()

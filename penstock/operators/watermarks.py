@@ -175,6 +175,7 @@ class WatermarkOperator(Operator):
         super().__init__()
         self.strategy = strategy
         self.input_type = input_type
+        self.gives_timestamps = strategy.timestamp_assigner is not None
 
     def setup(self, ctx: OperatorContext) -> None:
         super().setup(ctx)

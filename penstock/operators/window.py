@@ -52,6 +52,8 @@ class WindowOperator(TimedOperator):
     to the side output `late_tag`, or are counted in `metrics.late_dropped`.
     """
 
+    gives_timestamps = True
+
     def __init__(
         self,
         *,
@@ -78,7 +80,7 @@ class WindowOperator(TimedOperator):
         self.input_type = input_type
         self.merging = isinstance(assigner, MergingWindowAssigner)
         self.clears = isinstance(function, (ProcessWindowFunction, ProcessAllWindowFunction))
-        self._event_time = assigner.is_event_time()
+        self._event_time = self.needs_timestamps = assigner.is_event_time()
         self._fast_path = fast_path
         self._check()
         self.evictor = evictor

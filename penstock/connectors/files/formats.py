@@ -32,6 +32,11 @@ class ReadFormat(ABC):
     """Immutable and picklable. Positions start at 0 in every format."""
 
     unit: Literal["records", "bytes"]
+    _event_time: str | None = None  # the column with event time, in formats that have columns
+
+    @property
+    def has_timestamps(self) -> bool:
+        return self._event_time is not None
 
     @abstractmethod
     def cut(self, locations: Locations, name: str, size: int, start: Json, budget: int | None) -> Cut:

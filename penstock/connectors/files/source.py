@@ -141,6 +141,10 @@ class FileSource(Source):
         return self._interval_ms is None
 
     @property
+    def has_timestamps(self) -> bool:
+        return self._format.has_timestamps
+
+    @property
     def produced_type(self) -> TypeInformation | None:
         return self._type_info
 

@@ -54,6 +54,11 @@ class Evictor(ABC, Generic[T, W]):
         @abstractmethod
         def get_current_watermark(self) -> int: ...
 
+    def can_merge(self) -> bool:
+        """Whether it may be used on windows that merge, such as sessions. An evictor that remembers single windows, against
+        the rule above, must say no; the job is then refused while it is built. (Not in Flink.)"""
+        return True
+
     @abstractmethod
     def evict_before(
         self, elements: list[TimestampedValue[T]], size: int, window: W, evictor_context: Evictor.EvictorContext
