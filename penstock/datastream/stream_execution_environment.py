@@ -35,7 +35,7 @@ from penstock.graph.explain import explain, plan_json
 from penstock.graph.job_graph import build_job_graph
 from penstock.graph.partitioner import Forward, Rebalance
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
-from penstock.jobmanager.job_master import JobDescription
+from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.launch import launch
 from penstock.jobmanager.settings import JobSettings
 from penstock.operators.base import Operator

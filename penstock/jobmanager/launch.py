@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint import layout
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.errors import ConfigurationError
+from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochReport
-from penstock.jobmanager.job_master import JobDescription, JobMaster
+from penstock.jobmanager.job_master import JobMaster
 
 if TYPE_CHECKING:
     from penstock.datastream.job_client import JobClient, RunningJob

@@ -34,7 +34,8 @@ from penstock.errors import (
     StateLostError,
     UserFunctionError,
 )
-from penstock.jobmanager.job_master import JobDescription, JobMaster
+from penstock.jobmanager.description import JobDescription
+from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.restart import RestartState
 from penstock.slot.client import RegistryAddress
 from penstock.slot.exchange_rows import SPARK_SCHEMA

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from penstock.errors import FencedError, JobFailedError, ProtocolError
+from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import TaskAck
-from penstock.jobmanager.job_master import JobDescription, JobMaster
+from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.restart import RestartState
 from penstock.protocol.gate import BarrierMode
 from penstock.testing.clock import ManualClock

@@ -17,8 +17,8 @@ from penstock.checkpoint.manifest import InlineState, Manifest, StateHandle
 from penstock.checkpoint.restore import contents_for, encode_contents
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import StorageError
+from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
-from penstock.jobmanager.job_master import JobDescription
 from penstock.operators.subtask import SnapshotContents, SnapshotTaken, Subtask, SubtaskSettings
 from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import BarrierMode

@@ -16,7 +16,8 @@ from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import build_job_graph
 from penstock.graph.partitioner import Forward, Hash, Partitioner
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
-from penstock.jobmanager.job_master import JobDescription, JobMaster
+from penstock.jobmanager.description import JobDescription
+from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.settings import JobSettings
 from penstock.operators.base import Operator
 from penstock.operators.simple import MapOperator

@@ -13,7 +13,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.errors import FencedError, JobFailedError, StorageError, UserFunctionError
 from penstock.graph.partitioner import Hash
-from penstock.jobmanager.job_master import JobDescription
+from penstock.jobmanager.description import JobDescription
 from penstock.operators.base import Operator
 from penstock.records import Block
 from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ManualClock, ScriptedSource, StorageFault

@@ -1,0 +1,22 @@
+"""A job as it was submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.connectors.base import Sink, Source
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.jobmanager.settings import JobSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDescription:
+    """Its graph, and what the driver itself runs of its sources and sinks."""
+
+    job_id: str
+    graph: ExecutionGraph
+    sources: Mapping[str, Source]  # by operator id; Spark's own sources are not in here
+    sinks: Mapping[str, Sink]
+    settings: JobSettings
+    job_parameters: Mapping[str, str] = field(default_factory=dict)

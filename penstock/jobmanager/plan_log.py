@@ -1,0 +1,90 @@
+"""Plans of epochs, logged before they run: an epoch that did not complete is run again with the same offsets.
+
+Each names the plan it follows. One whose predecessor is not here (a fall-back to an older checkpoint, a file that is
+gone) starts at other positions than the job now has: it and all later ones are dropped and planned anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from penstock.checkpoint import layout
+from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.connectors.base import Json
+from penstock.jobmanager.epoch import EpochPlan
+
+
+class PlanLog:
+    """The plans of one attempt, and those an earlier one left. Without storage there is neither."""
+
+    def __init__(self, storage: CheckpointStorage | None) -> None:
+        self._storage = storage
+        self._files: set[int] = set()
+        self._left: dict[int, dict[str, Json]] = {}  # by epoch: still to be run again
+        self._last = 0
+
+    def load(self, completed: int) -> None:
+        """Find what was logged after epoch `completed`."""
+        self._last = completed
+        if self._storage is None:
+            return
+        last = completed
+        self._files = {int(epoch) for epoch in layout.planned_epochs(self._storage.list(layout.EPOCHS))}
+        for epoch in sorted(e for e in self._files if e > completed):
+            try:
+                logged = json.loads(self._storage.get(layout.epoch_plan(epoch)))
+            except (FileMissingError, ValueError):
+                logged = {}
+            if logged.get("after") == last:
+                self._left[epoch] = logged
+                last = epoch
+            else:
+                self._storage.delete(layout.epoch_plan(epoch))
+
+    @property
+    def replaying(self) -> bool:
+        return bool(self._left)
+
+    def take(self, epoch: int) -> dict[str, Json] | None:
+        return self._left.pop(epoch, None)
+
+    def drop(self) -> None:
+        """What is left cannot be run again any more."""
+        for epoch in sorted(self._left, reverse=True):
+            assert self._storage is not None
+            self._storage.delete(layout.epoch_plan(epoch))
+        self._left.clear()
+
+    def add(self, plan: EpochPlan, states: Mapping[str, Json], *, known: bool) -> None:
+        """Epoch `plan.epoch` is about to run; `known`: its plan was taken from here."""
+        if not known and self._storage is not None:
+            self._files.add(plan.epoch)
+            self._storage.put(layout.epoch_plan(plan.epoch), _to_bytes(plan, states, after=self._last))
+        self._last = plan.epoch
+
+    def forget(self, epoch: int) -> None:
+        """Plans up to a checkpoint are in it: nobody will replay them."""
+        assert self._storage is not None
+        for done in sorted(planned for planned in self._files if planned <= epoch):
+            self._storage.delete(layout.epoch_plan(done))
+            self._files.discard(done)
+
+
+def _to_bytes(plan: EpochPlan, states: Mapping[str, Json], *, after: int) -> bytes:
+    return json.dumps(
+        {
+            "epoch": plan.epoch,
+            "after": after,
+            "processing_time": plan.processing_time,
+            "sources": {
+                operator_id: {
+                    "ranges": [asdict(r) for r in ranges.ranges],
+                    "finished": ranges.finished,
+                    "state": states[operator_id]["state"],
+                }
+                for operator_id, ranges in plan.sources.items()
+            },
+        }
+    ).encode()
