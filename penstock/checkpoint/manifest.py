@@ -1,7 +1,10 @@
 """The manifest: the one file whose existence makes a checkpoint complete, and all one needs to resume from it.
 
-It is JSON, `{"penstock":"manifest","version":1,"crc32":"…","body":{…}}`, with the checksum taken over the version and
+It is JSON, `{"penstock":"manifest","version":2,"crc32":"…","body":{…}}`, with the checksum taken over the version and
 the body's bytes as they stand in the file, so that any changed byte is noticed.
+
+Versions: 2 lists the operators of every task, so that state finds its operator when chains are built differently; 1 did
+not, and all files are looked through for an operator whose vertex is not found by name.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import pickle
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import cloudpickle
@@ -23,7 +26,7 @@ from penstock.protocol.ids import CheckpointId, Epoch, Generation
 
 Json: TypeAlias = Any  # what json.dumps accepts
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _HEAD = re.compile(rb'\{"penstock":"manifest","version":([1-9][0-9]{0,5}),"crc32":"([0-9a-f]{8})","body":')
 _TAIL = b"}\n"
 _WHAT_TO_DO = "resume from an older checkpoint or a savepoint, or bring this file back from a copy"
@@ -57,6 +60,7 @@ class TaskState:
     parallelism: int
     key_group_range: range | None = None  # None: the vertex has no keyed state
     handles: tuple[StateHandle, ...] = ()
+    operators: tuple[str, ...] | None = None  # uids of those whose state is in here; None: not known (version 1)
 
     def __post_init__(self) -> None:
         if not 0 <= self.subtask < self.parallelism:
@@ -89,7 +93,7 @@ class Manifest:
         return [h for task in self.tasks for h in task.handles if isinstance(h, FileState)]
 
     def to_bytes(self) -> bytes:
-        body = json.dumps(_body_v1(self), sort_keys=True, separators=(",", ":")).encode()
+        body = json.dumps(_body_v2(self), sort_keys=True, separators=(",", ":")).encode()
         head = f'{{"penstock":"manifest","version":{FORMAT_VERSION},"crc32":"{_crc(FORMAT_VERSION, body):08x}","body":'
         return head.encode() + body + _TAIL
 
@@ -140,7 +144,7 @@ def _crc(version: int, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(b"%d\n" % version))
 
 
-def _body_v1(manifest: Manifest) -> dict[str, Json]:
+def _body_v2(manifest: Manifest) -> dict[str, Json]:
     return {
         "job_id": manifest.job_id,
         "job_name": manifest.job_name,
@@ -153,14 +157,14 @@ def _body_v1(manifest: Manifest) -> dict[str, Json]:
         "max_parallelism": manifest.max_parallelism,
         "sources": dict(manifest.sources),
         "spark_offsets": manifest.spark_offsets,
-        "tasks": [_task_v1(task) for task in manifest.tasks],
+        "tasks": [_task_v2(task) for task in manifest.tasks],
         "committables": {sink: base64.b64encode(data).decode() for sink, data in manifest.committables.items()},
         "finished": manifest.finished,
         "statistics": dict(manifest.statistics),
     }
 
 
-def _task_v1(task: TaskState) -> dict[str, Json]:
+def _task_v2(task: TaskState) -> dict[str, Json]:
     groups = task.key_group_range
     return {
         "vertex": task.vertex,
@@ -168,6 +172,7 @@ def _task_v1(task: TaskState) -> dict[str, Json]:
         "parallelism": task.parallelism,
         "key_groups": None if groups is None else [groups.start, groups.stop],
         "handles": [_handle_v1(handle) for handle in task.handles],
+        "operators": None if task.operators is None else list(task.operators),
     }
 
 
@@ -202,6 +207,10 @@ def _read_v1(body: dict[str, Json]) -> Manifest:
     )
 
 
+def _read_v2(body: dict[str, Json]) -> Manifest:
+    return replace(_read_v1(body), format_version=2)
+
+
 def _read_task_v1(task: dict[str, Json]) -> TaskState:
     groups = task["key_groups"]
     return TaskState(
@@ -210,6 +219,7 @@ def _read_task_v1(task: dict[str, Json]) -> TaskState:
         parallelism=task["parallelism"],
         key_group_range=None if groups is None else range(*groups),
         handles=tuple(_read_handle_v1(handle) for handle in task["handles"]),
+        operators=None if task.get("operators") is None else tuple(task["operators"]),
     )
 
 
@@ -220,4 +230,4 @@ def _read_handle_v1(handle: dict[str, Json]) -> StateHandle:
 
 
 # One reader for each version ever released: old savepoints stay readable.
-_READERS: dict[int, Callable[[dict[str, Json]], Manifest]] = {1: _read_v1}
+_READERS: dict[int, Callable[[dict[str, Json]], Manifest]] = {1: _read_v1, 2: _read_v2}

@@ -55,18 +55,20 @@ def contents_for(
     manifest: Manifest,
     *,
     state_id: str,
+    operators: Iterable[str],
     subtask: int,
     parallelism: int,
     read: Callable[[StateHandle], bytes],
 ) -> Iterator[SnapshotContents]:
-    """The snapshots a subtask restores from, oldest first per old subtask.
+    """The snapshots a subtask restores from, oldest first per old subtask. `operators` are those of its vertex: they may
+    have been chained otherwise when the checkpoint was taken.
 
     With unchanged parallelism only its own files are read. Otherwise all of the vertex's: keyed entries are filtered by
     key group when they are loaded, list state is dealt out element by element, union state goes to everyone.
     """
-    mine = [t for t in manifest.tasks if t.vertex == state_id] or list(manifest.tasks)
+    mine = _tasks_of(manifest, state_id, set(operators))
     same = [t for t in mine if t.vertex == state_id and t.parallelism == parallelism and t.subtask == subtask]
-    if same:
+    if same and all(t.vertex == state_id for t in mine):
         yield from _chain(same[0], read)
         return
     dealt = 0
@@ -88,6 +90,13 @@ def contents_for(
                     continue
                 tables.append(table)
             yield replace(contents, tables=tables)
+
+
+def _tasks_of(manifest: Manifest, state_id: str, operators: set[str]) -> list[TaskState]:
+    """The tasks, of whichever vertex, that hold state of these operators."""
+    if all(task.operators is not None for task in manifest.tasks):
+        return [task for task in manifest.tasks if operators & set(task.operators or ())]
+    return [t for t in manifest.tasks if t.vertex == state_id] or list(manifest.tasks)
 
 
 def _chain(task: TaskState, read: Callable[[StateHandle], bytes]) -> Iterable[SnapshotContents]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.checkpoint import layout
+from penstock.checkpoint import layout, savepoint
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
@@ -212,6 +212,9 @@ class CheckpointStore:
         subsumed = [c for c in completed if c < newest and c not in retained]
         for checkpoint in subsumed:
             self.storage.delete(layout.checkpoint_manifest(checkpoint))
+            claimed = manifests[checkpoint].statistics.get("claimed_savepoint")
+            if claimed is not None:  # the job was given it to keep: it goes with the last checkpoint that needs it
+                savepoint.dispose(claimed)
         unneeded = [p for p in paths if p not in needed and _written_up_to(p, newest)]
         for path in unneeded:
             self.storage.delete(path)
@@ -220,7 +223,7 @@ class CheckpointStore:
     def _read_file(self, path: str, size: int, crc32: int) -> bytes:
         advice = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"
         try:
-            data = self.storage.get(path)
+            data = savepoint.read_external(path) if "://" in path else self.storage.get(path)
         except FileMissingError as error:
             raise CorruptSnapshotError(f"{self._source(path)}: the state file is missing: {advice}") from error
         if len(data) != size:
@@ -246,7 +249,7 @@ class CheckpointStore:
         return found
 
     def _source(self, path: str) -> str:
-        return f"{self.storage.url.rstrip('/')}/{path}"
+        return path if "://" in path else f"{self.storage.url.rstrip('/')}/{path}"
 
 
 def _orphans(generations: Sequence[tuple[CheckpointId, Generation]]) -> frozenset[CheckpointId]:

@@ -13,12 +13,15 @@ from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
 from penstock.jobmanager.epoch import EpochReport
+from penstock.jobmanager.job_master import JobMaster
+from penstock.jobmanager.requests import SavepointRequest
 
 
 class RunningJob(Protocol):
     """What both runtimes offer."""
 
     on_state: Callable[[str], None]
+    master: JobMaster
 
     def run(self) -> None: ...
     def cancel(self) -> None: ...
@@ -72,6 +75,25 @@ class JobClient:
         ended: Future[None] = Future()
         self._result.add_done_callback(lambda _: ended.set_result(None))
         return CompletableFuture(ended)
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """A savepoint at the end of the next epoch; the job goes on. The future gives its folder, a new one below the
+        directory, or else below `execution.checkpointing.savepoint-dir`, or else below the job folder's `savepoints`. It
+        fails if the savepoint does: then there is none, and the job goes on."""
+        request = SavepointRequest(directory=savepoint_directory)
+        return CompletableFuture(self._job.master.requests.savepoint(request))
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        """End the job with a savepoint; the job is FINISHED then, and the future gives the savepoint's folder.
+
+        With `advance_to_end_of_event_time` the job is drained first: event time goes to its end, so every window and
+        event-time timer fires, and a job resumed from that savepoint has nothing left to do. If the savepoint fails, the
+        future says why and the job goes on; a drained one from its last checkpoint, unless its output was out already.
+        """
+        request = SavepointRequest(directory=savepoint_directory, stop=True, drain=advance_to_end_of_event_time)
+        return CompletableFuture(self._job.master.requests.savepoint(request))
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return CompletableFuture(self._result)

@@ -37,6 +37,19 @@ class EpochPlan:
     base_checkpoint: int | None
     restorable: bool  # no epoch has run since `base_checkpoint`: a lost task can be restored from it
     job_attempt: int = 0
+    savepoint: str | None = None  # a folder: every task writes a full snapshot into it as well
+    last: bool = False  # no epoch follows: the sources have ended, or the job stops here
+
+    @property
+    def snapshot(self) -> bool:
+        """Tasks take a snapshot at the end of this epoch."""
+        return self.checkpoint or self.savepoint is not None
+
+    def full_snapshot(self, task: TaskId, compact_after: int) -> bool:
+        """All of the task's state, not only what changed: there is nothing to build on, the chain has grown too long, or
+        the snapshot must stand alone."""
+        chain = self.chain_lengths.get(task, 0)
+        return self.savepoint is not None or chain == 0 or chain > compact_after
 
     @property
     def finished(self) -> bool:
@@ -52,6 +65,8 @@ class TaskAck:
     attempt: str
     handle: StateHandle | None = None  # None: not a checkpoint
     full: bool = True
+    savepoint: StateHandle | None = None  # in the savepoint's folder
+    savepoint_error: str | None = None  # why it is not: the job goes on without that savepoint
     committables: Mapping[str, list[Any]] = field(default_factory=dict)
     watermark: int = 0
     next_processing_timer: int | None = None

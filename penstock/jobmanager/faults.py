@@ -11,7 +11,13 @@ import signal
 from typing import Literal, TypeAlias
 
 CrashPoint: TypeAlias = Literal[
-    "before-run", "before-manifest", "after-manifest", "during-sink-commit", "before-spark-log"
+    "before-run",
+    "before-manifest",
+    "after-manifest",
+    "during-sink-commit",
+    "before-savepoint",
+    "after-savepoint",
+    "before-spark-log",
 ]
 
 

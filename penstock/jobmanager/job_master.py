@@ -13,19 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.checkpoint import ownership
-from penstock.checkpoint.manifest import Manifest, pack_committables, unpack_committables
+from penstock.checkpoint.manifest import Manifest, TaskState, pack_committables, unpack_committables
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.connectors.base import Committer, Json
-from penstock.errors import FencedError, ProtocolError
+from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.jobmanager import faults
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, SourceRanges, TaskAck
 from penstock.jobmanager.plan_log import PlanLog
+from penstock.jobmanager.recovery import import_savepoint
 from penstock.jobmanager.reporting import epoch_report
+from penstock.jobmanager.requests import Requests
+from penstock.jobmanager.savepoints import PendingSavepoint
 from penstock.jobmanager.source_planner import SourcePlanner
-from penstock.jobmanager.state_chains import StateChains
+from penstock.jobmanager.state_chains import StateChains, task_state
 from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch, Duplicate, Unknown
 from penstock.protocol.ids import CheckpointId, Epoch, Generation, TaskId
 
@@ -38,6 +41,7 @@ class _Pending:
     states: dict[str, Json]  # of the sources, once the epoch is done
     started: float
     spark_offsets: Json = None
+    savepoint: PendingSavepoint | None = None
 
 
 class JobMaster:
@@ -66,6 +70,7 @@ class JobMaster:
         self.restored: Manifest | None = None
         self.reports: list[EpochReport] = []
         self.on_report: Callable[[EpochReport], None] | None = None
+        self.requests = Requests()
         self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records)
         self._reset_volatile()
 
@@ -93,11 +98,9 @@ class JobMaster:
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
         self.job_attempt += 1
+        self.abandon_savepoints()
         self._reset_volatile()
-        manifest = None
-        if self.store is not None:
-            found = self.store.latest_readable(fall_back=self.settings.fall_back_to_older)
-            manifest = found.manifest
+        manifest = None if self.store is None else self._find_checkpoint(self.store)
         self.restored = manifest
         self.epoch = 0 if manifest is None else int(manifest.epoch)
         self._coordinator.reset(self.epoch)
@@ -113,6 +116,36 @@ class JobMaster:
         self.finished = manifest is not None and manifest.finished
         self._sources.restart({} if manifest is None else manifest.sources)
         self._plans.load(self.epoch)
+
+    def _find_checkpoint(self, store: CheckpointStore) -> Manifest | None:
+        own = store.latest_readable(fall_back=self.settings.fall_back_to_older).manifest
+        path = self.settings.recovery_path
+        if path is None or (own is not None and own.statistics.get("restored_from") == path):
+            return own
+        return import_savepoint(
+            path,
+            store,
+            own=own,
+            job_id=self.job.job_id,
+            generation=self.generation,
+            claim=self.settings.claim,
+            now_ms=self.clock(),
+            committers=self._committers,
+            check=lambda manifest: check_claims(
+                manifest, self.job.graph.job, ignore_unclaimed=self.settings.ignore_unclaimed_state
+            ),
+        )
+
+    def abandon_savepoints(self) -> None:
+        """A savepoint whose epoch did not complete is given up; the job goes on, and it can be asked for again."""
+        for pending in self._pending.values():
+            if pending.savepoint is not None:
+                pending.savepoint.fail(
+                    PenstockError(
+                        f"savepoint {pending.savepoint.folder} was not taken: epoch {pending.plan.epoch} failed, and the job "
+                        "went back to its last checkpoint. Ask for it again"
+                    )
+                )
 
     @property
     def base_version(self) -> str:
@@ -156,8 +189,12 @@ class JobMaster:
             self._plans.drop()
         if logged is not None:
             now = max(int(logged["processing_time"]), self._processing_time)
-        sources, states = self._sources.plan(now, logged)
+        savepoint = self._next_savepoint() if logged is None and not self._plans.replaying else None
+        drain = savepoint is not None and savepoint.request.drain
+        stop = stop or savepoint is not None
+        sources, states = self._sources.drain(now) if drain else self._sources.plan(now, logged)
         for operator_id, done in (spark_finished or {}).items():
+            done = done or drain
             sources[operator_id] = SourceRanges(ranges=(), finished=done)
             states[operator_id] = {"state": None, "finished": done}
         finished = all(ranges.finished for ranges in sources.values())
@@ -178,12 +215,30 @@ class JobMaster:
             base_checkpoint=None if self.restored is None else int(self.restored.checkpoint_id),
             restorable=restorable,
             job_attempt=self.job_attempt,
+            savepoint=None if savepoint is None else savepoint.folder,
+            last=finished or (savepoint is not None and savepoint.ends_job),
         )
-        self._plans.add(plan, states, known=logged is not None)
+        if not drain:  # a drain that fails is not done again: the sources did not really end here
+            self._plans.add(plan, states, known=logged is not None)
         self._coordinator.begin(epoch, checkpoint=plan.checkpoint)
-        self._pending[epoch] = _Pending(plan=plan, states=states, started=time.perf_counter())
+        self._pending[epoch] = _Pending(plan=plan, states=states, started=time.perf_counter(), savepoint=savepoint)
         self.reach("before-run", epoch)
         return plan
+
+    def _next_savepoint(self) -> PendingSavepoint | None:
+        request = self.requests.next_savepoint()
+        if request is None:
+            return None
+        try:
+            return PendingSavepoint(
+                request,
+                job_id=self.job.job_id,
+                configured=self.settings.savepoint_dir,
+                job_folder=None if self.storage is None else self.storage.url,
+            )
+        except PenstockError as error:  # a folder that cannot be made is the asker's trouble, not the job's
+            request.answer.set_exception(error)
+            return None
 
     def _skip(self, epoch: int) -> None:
         self.epoch = epoch
@@ -230,8 +285,10 @@ class JobMaster:
 
     def _complete(self, completed: CompletedEpoch[TaskAck]) -> EpochReport:
         epoch = completed.epoch
-        pending = self._pending.pop(epoch)
+        pending = self._pending[epoch]
         plan = pending.plan
+        if pending.savepoint is not None and pending.savepoint.request.drain:
+            pending.savepoint.check(completed.acks)  # drained and no savepoint: the only way is back
         for task, ack in sorted(completed.acks.items()):  # committables are handed over in the order of subtasks
             self._accepted[task] = ack.attempt
             for sink_id, made in ack.committables.items():
@@ -239,8 +296,10 @@ class JobMaster:
         timers = [t for ack in completed.acks.values() if (t := ack.next_processing_timer) is not None]
         self._next_timer = min(timers, default=None)
         self.epoch = epoch
-        self.finished = plan.finished
         size, manifest_ms, commit_ms = self._make_durable(pending, completed)
+        saved = pending.savepoint is None or self._save(pending, pending.savepoint, completed)
+        self.finished = plan.finished or (plan.last and saved)
+        del self._pending[epoch]
         report = epoch_report(
             self.job.graph,
             plan,
@@ -282,33 +341,32 @@ class JobMaster:
             self._plans.forget(plan.epoch)
         return size, manifest_ms, commit_ms
 
+    def _save(self, pending: _Pending, savepoint: PendingSavepoint, completed: CompletedEpoch[TaskAck]) -> bool:
+        """Whether the savepoint is there. If not, that is for who asked: the job goes on."""
+        self.reach("before-savepoint", completed.epoch)
+        try:
+            savepoint.check(completed.acks)
+            tasks = tuple(
+                task_state(self.job.graph, task, () if ack.savepoint is None else (ack.savepoint,))
+                for task, ack in sorted(completed.acks.items())
+            )
+            size = sum(ack.snapshot_bytes for ack in completed.acks.values())
+            savepoint.complete(self._manifest(pending, tasks, {}, size), tasks)
+        except (PenstockError, OSError) as error:
+            savepoint.fail(error)
+            return False
+        self.reach("after-savepoint", completed.epoch)
+        return True
+
     def _write_manifest(
         self, pending: _Pending, completed: CompletedEpoch[TaskAck], committables: dict[str, list[Any]]
     ) -> int:
         assert self.store is not None
         assert self.storage is not None
-        graph, plan = self.job.graph, pending.plan
+        plan = pending.plan
         tasks = self._chains.extend(completed.acks)
         size = sum(ack.snapshot_bytes for ack in completed.acks.values())
-        manifest = Manifest(
-            job_id=self.job.job_id,
-            job_name=graph.job.job_name,
-            checkpoint_id=CheckpointId(plan.epoch),
-            epoch=Epoch(plan.epoch),
-            generation=self.generation,
-            created_ms=self.clock(),
-            processing_time_ms=plan.processing_time,
-            max_parallelism=graph.job.max_parallelism,
-            sources=pending.states,
-            spark_offsets=pending.spark_offsets,
-            tasks=tasks,
-            committables={sink: pack_committables(made) for sink, made in committables.items()},
-            finished=plan.finished,
-            statistics={
-                "bytes": size,
-                "stateful": sorted(n.operator_id for v in graph.job.vertices.values() for n in v.nodes if n.stateful),
-            },
-        )
+        manifest = self._manifest(pending, tasks, committables, size)
         ownership.check_current(self.storage, self.generation)
         self.reach("before-manifest", plan.epoch)
         match self.store.commit(manifest):
@@ -324,7 +382,35 @@ class JobMaster:
         self._dirty = False
         return size
 
+    def _manifest(
+        self, pending: _Pending, tasks: tuple[TaskState, ...], committables: dict[str, list[Any]], size: int
+    ) -> Manifest:
+        graph, plan = self.job.graph, pending.plan
+        origin = None if self.restored is None else self.restored.statistics.get("restored_from")
+        return Manifest(
+            job_id=self.job.job_id,
+            job_name=graph.job.job_name,
+            checkpoint_id=CheckpointId(plan.epoch),
+            epoch=Epoch(plan.epoch),
+            generation=self.generation,
+            created_ms=self.clock(),
+            processing_time_ms=plan.processing_time,
+            max_parallelism=graph.job.max_parallelism,
+            sources=pending.states,
+            spark_offsets=pending.spark_offsets,
+            tasks=tasks,
+            committables={sink: pack_committables(made) for sink, made in committables.items()},
+            finished=plan.finished,
+            statistics={
+                "bytes": size,
+                **({} if origin is None else {"restored_from": origin}),
+                "stateful": sorted(n.operator_id for v in graph.job.vertices.values() for n in v.nodes if n.stateful),
+            },
+        )
+
     def close(self) -> None:
+        self.abandon_savepoints()
+        self.requests.close("the job has ended")
         self._sources.close()
         for committer in self._committers.values():
             committer.close()

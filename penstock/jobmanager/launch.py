@@ -54,6 +54,12 @@ def _storage(job: JobDescription) -> CheckpointStorage | None:
     """The job folder: a fixed one is resumed by itself, one under the checkpoint directory is new for every job."""
     settings = job.settings
     if settings.checkpoint_interval_ms is None:
+        if settings.recovery_path is not None:
+            raise ConfigurationError(
+                f"execution.state-recovery.path is {settings.recovery_path!r}, but checkpointing is off: a job that starts from a "
+                "savepoint keeps what it started from in its own job folder. Set execution.checkpointing.interval and "
+                "penstock.job.dir or execution.checkpointing.dir"
+            )
         return None
     if settings.job_dir is not None:
         return open_storage(settings.job_dir)

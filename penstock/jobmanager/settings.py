@@ -38,6 +38,9 @@ class JobSettings:
     compact_after: int = 10
     fall_back_to_older: bool = False
     ignore_unclaimed_state: bool = False
+    recovery_path: str | None = None  # a savepoint, or a checkpoint of another job folder
+    claim: bool = False  # the savepoint becomes the job's own, to delete when it is not needed any more
+    savepoint_dir: str | None = None
     restart: RestartStrategyConfiguration | None = None
     epoch_timeout_ms: int = 600_000
 
@@ -87,8 +90,21 @@ class JobSettings:
             fall_back_to_older=config.get("penstock.checkpoint.fall-back", "false").lower() == "true",
             ignore_unclaimed_state=config.get("execution.state-recovery.ignore-unclaimed-state", "false").lower()
             == "true",
+            recovery_path=config.get("execution.state-recovery.path") or config.get("execution.savepoint.path") or None,
+            claim=_claim(config),
+            savepoint_dir=config.get("execution.checkpointing.savepoint-dir") or config.get("state.savepoints.dir"),
             restart=_restart(config),
         )
+
+
+def _claim(config: Mapping[str, str]) -> bool:
+    mode = config.get("execution.state-recovery.claim-mode", "NO_CLAIM").upper()
+    if mode not in ("CLAIM", "NO_CLAIM"):
+        raise ConfigurationError(
+            f"execution.state-recovery.claim-mode: {mode!r} is not known; choose NO_CLAIM (the savepoint stays as it is) or "
+            "CLAIM (the job deletes it when it is not needed any more)"
+        )
+    return mode == "CLAIM"
 
 
 def _restart(config: Mapping[str, str]) -> RestartStrategyConfiguration | None:

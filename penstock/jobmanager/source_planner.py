@@ -42,6 +42,18 @@ class SourcePlanner:
                 self._done.add(operator_id)
         return sources, states
 
+    def drain(self, now: int) -> tuple[dict[str, SourceRanges], dict[str, dict[str, Json]]]:
+        """Every source ends here, where it stands; one that has not begun says first where that is."""
+        sources, states = {}, {}
+        for operator_id, enumerator in self._enumerators.items():
+            ranges: tuple[SplitRange, ...] = ()
+            if operator_id not in self._states:
+                plan = enumerator.plan(now_ms=now, max_records=self._max_records)
+                ranges, self._states[operator_id] = plan.ranges, plan.state
+            sources[operator_id] = SourceRanges(ranges=ranges, finished=True)
+            states[operator_id] = {"state": self._states[operator_id], "finished": True}
+        return sources, states
+
     def _plan(
         self, operator_id: str, enumerator: SplitEnumerator, now: int, logged: Mapping[str, Json] | None
     ) -> SourcePlan:

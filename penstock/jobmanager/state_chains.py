@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from penstock.checkpoint.manifest import Manifest, StateHandle, TaskState
+from penstock.checkpoint.savepoint import is_external
 from penstock.errors import ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.epoch import TaskAck
@@ -22,7 +23,8 @@ class StateChains:
         vertices = {v.state_id: v for v in self._graph.job.vertices.values()}
         for state in manifest.tasks:
             vertex = vertices.get(state.vertex)
-            if vertex is not None and vertex.parallelism == state.parallelism:
+            outside = any(map(is_external, state.handles))  # a savepoint: not ours to build on
+            if vertex is not None and vertex.parallelism == state.parallelism and not outside:
                 self._chains[TaskId(vertex.id, state.subtask)] = state.handles
 
     def lengths(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
@@ -36,14 +38,17 @@ class StateChains:
                 raise ProtocolError(f"task {task} acknowledged checkpoint {ack.epoch} without a state handle")
             chain = (ack.handle,) if ack.full else (*self._chains.get(task, ()), ack.handle)
             self._chains[task] = chain
-            vertex = self._graph.vertex(task)
-            tasks.append(
-                TaskState(
-                    vertex=vertex.state_id,
-                    subtask=task.subtask,
-                    parallelism=vertex.parallelism,
-                    key_group_range=key_group_range(task.subtask, vertex.parallelism, self._graph.job.max_parallelism),
-                    handles=chain,
-                )
-            )
+            tasks.append(task_state(self._graph, task, chain))
         return tuple(tasks)
+
+
+def task_state(graph: ExecutionGraph, task: TaskId, handles: tuple[StateHandle, ...]) -> TaskState:
+    vertex = graph.vertex(task)
+    return TaskState(
+        vertex=vertex.state_id,
+        subtask=task.subtask,
+        parallelism=vertex.parallelism,
+        key_group_range=key_group_range(task.subtask, vertex.parallelism, graph.job.max_parallelism),
+        handles=handles,
+        operators=tuple(node.operator_id for node in vertex.nodes),
+    )

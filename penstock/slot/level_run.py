@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.checkpoint import layout
 from penstock.checkpoint.manifest import InlineState, StateHandle
 from penstock.checkpoint.restore import encode_contents
+from penstock.checkpoint.savepoint import savepoint_part
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
@@ -83,8 +84,7 @@ class LevelRun:
                 self.tasks[task] = held_task
                 held_task.dirty = True
                 subtask = held_task.subtask
-                chain = plan.chain_lengths.get(task, 0)
-                subtask.full_snapshots = chain == 0 or chain > settings.compact_after
+                subtask.full_snapshots = plan.full_snapshot(task, settings.compact_after)
                 subtask.begin_epoch(plan.epoch, self._attempt, plan.processing_time)
         channels = [
             (int(task.vertex), channel.channel) for task, h in self.tasks.items() for channel in h.subtask.channels
@@ -129,7 +129,7 @@ class LevelRun:
 
     def finish(self) -> None:
         """All rows are in: sources read their ranges, every gate must be aligned, acknowledgements go out."""
-        barrier = Barrier(self._plan.epoch, self._plan.checkpoint)
+        barrier = Barrier(self._plan.epoch, self._plan.snapshot)
         for vertex, _, _, payload in sorted(self._arrived, key=lambda row: row[:3]):
             self._ingest(vertex, payload)
         self._arrived.clear()
@@ -191,7 +191,7 @@ class LevelRun:
                 "a barrier did not come on every channel"
             )
         started = time.perf_counter()
-        handle, size = self._write(task, taken[0].contents)
+        handle, saved, size = self._write(task, taken[0].contents)
         held.frozen, held.frozen_checkpoint = self._attempt, barrier.checkpoint
         ack = TaskAck(
             task=task,
@@ -199,6 +199,7 @@ class LevelRun:
             attempt=self._attempt,
             handle=handle,
             full=taken[0].contents is None or taken[0].contents.full,
+            **saved,
             committables=taken[0].committables,
             watermark=subtask.watermark,
             next_processing_timer=subtask.next_processing_timer(),
@@ -213,15 +214,20 @@ class LevelRun:
         )
         self._buffer.add(self._slot, ACK_LEVEL, int(task.vertex), 0, 0, ACK, dump_by_value(ack))
 
-    def _write(self, task: TaskId, contents: Any) -> tuple[StateHandle | None, int]:
+    def _write(self, task: TaskId, contents: Any) -> tuple[StateHandle | None, dict[str, Any], int]:
         if contents is None:
-            return None, 0
+            return None, {}, 0
+        plan, threshold = self._plan, self._settings.inline_threshold
         data = encode_contents(contents)
-        if len(data) <= self._settings.inline_threshold:
-            return InlineState(data=data), len(data)
-        assert self._store is not None
         name = layout.state_name(self._graph.vertex(task).state_id, task.subtask, self._attempt)
-        return self._store.write_state(self._plan.epoch, name, data), len(data)
+        handle: StateHandle | None = None
+        if plan.checkpoint and len(data) > threshold:
+            assert self._store is not None
+            handle = self._store.write_state(plan.epoch, name, data)
+        elif plan.checkpoint:
+            handle = InlineState(data=data)
+        saved = {} if plan.savepoint is None else savepoint_part(plan.savepoint, name, data, threshold)
+        return handle, saved, len(data)
 
     # ---------------------------------------------------------------- time
 

@@ -81,6 +81,7 @@ class HeldTasks:
                 contents_for(
                     manifest,
                     state_id=vertex.state_id,
+                    operators=[node.operator_id for node in vertex.nodes],
                     subtask=task.subtask,
                     parallelism=vertex.parallelism,
                     read=self._store.read_state,

@@ -67,7 +67,7 @@ class SparkJob:
         session: SparkSession,
         spark_sources: Mapping[str, SparkSource],
     ) -> None:
-        self._job, self._master, self._session = job, master, session
+        self._job, self.master, self._session = job, master, session
         self._spark_sources = dict(spark_sources)
         self._restarts = RestartState(
             job.settings.restart, checkpointing=job.settings.checkpoint_interval_ms is not None
@@ -80,7 +80,7 @@ class SparkJob:
     # ---------------------------------------------------------------- life cycle
 
     def run(self) -> None:
-        master = self._master
+        master = self.master
         master.start()
         try:
             self.registry = self._open_registry()
@@ -104,16 +104,16 @@ class SparkJob:
         delay = self._restarts.delay_ms(int(time.time() * 1000))
         if delay is None:
             raise JobFailedError(
-                f"job {self._job.graph.job.job_name!r} failed in epoch {self._master.epoch + 1} and its restart strategy "
+                f"job {self._job.graph.job.job_name!r} failed in epoch {self.master.epoch + 1} and its restart strategy "
                 f"({self._restarts.policy.get_description()}) allows no further attempt after {self._restarts.failures} "
                 f"failure(s): {error}"
             ) from error
         _log.warning(
             "job %r failed in epoch %d (failure %d) and goes back to checkpoint %s in %d ms: %s",
             self._job.graph.job.job_name,
-            self._master.epoch + 1,
+            self.master.epoch + 1,
             self._restarts.failures,
-            None if self._master.restored is None else self._master.restored.checkpoint_id,
+            None if self.master.restored is None else self.master.restored.checkpoint_id,
             delay,
             error,
         )
@@ -121,7 +121,7 @@ class SparkJob:
         if self._cancelled.wait(delay / 1000):
             return
         try:
-            self._master.recover()
+            self.master.recover()
         except (FencedError, CorruptSnapshotError, JobDefinitionError):
             raise  # waiting does not mend these
         except Exception as again:
@@ -132,7 +132,7 @@ class SparkJob:
     def _open_registry(self) -> SlotRegistry:
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
-        storage = self._master.storage
+        storage = self.master.storage
         slot_job = SlotJob(
             job_id=self._job.job_id,
             graph=self._job.graph,
@@ -152,7 +152,7 @@ class SparkJob:
         run = _Attempt(self, self.registry)
         location = self._checkpoint_location()
         log = SparkLog(location)
-        log.seed(self._master.restored, self._job.graph.slots, len(self._spark_sources))
+        log.seed(self.master.restored, self._job.graph.slots, len(self._spark_sources))
         self._forget_older_logs(location)
         run.log = log
         query: StreamingQuery | None = None
@@ -178,13 +178,13 @@ class SparkJob:
         base = self._log_folder()
         if base is not None:
             base.mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=f"{self._master.generation}-{self._master.job_attempt}-", dir=base))
+            return Path(tempfile.mkdtemp(prefix=f"{self.master.generation}-{self.master.job_attempt}-", dir=base))
         shared_memory = Path("/dev/shm")
         return Path(tempfile.mkdtemp(prefix="penstock-", dir=shared_memory if shared_memory.is_dir() else None))
 
     def _log_folder(self) -> Path | None:
         """Where Spark's logs are kept from one attempt to the next; None: nothing in them is needed again."""
-        storage = self._master.storage
+        storage = self.master.storage
         if not self._spark_sources or storage is None or not storage.url.startswith("file:"):
             return None
         return Path(storage.url.removeprefix("file://")) / "spark"
@@ -192,10 +192,10 @@ class SparkJob:
     def _forget_older_logs(self, current: Path) -> None:
         """All but the new log and the one the newest checkpoint names: until this attempt has a checkpoint of its own,
         another failure starts from that one again."""
-        base, manifest = self._log_folder(), self._master.restored
+        base, manifest = self._log_folder(), self.master.restored
         if base is None:
             return
-        named = None if manifest is None or not manifest.spark_offsets else manifest.spark_offsets["location"]
+        named = None if manifest is None or not manifest.spark_offsets else manifest.spark_offsets.get("location")
         for older in base.iterdir():
             if older != current and str(older) != named:
                 shutil.rmtree(older, ignore_errors=True)
@@ -247,7 +247,7 @@ class _Attempt:
 
     def __init__(self, job: SparkJob, registry: SlotRegistry) -> None:
         self._spark_job, self._registry = job, registry
-        self._master = job._master
+        self._master = job.master
         self._over = threading.Event()
         self._stopping = threading.Event()
         self._error: BaseException | None = None

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.savepoint import read_external
 from penstock.connectors.base import Json
-from penstock.errors import PenstockError
+from penstock.errors import CorruptSnapshotError, PenstockError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class SparkLog:
                     "Spark: it was taken by a job with other sources. Resume the job it belongs to, or start in a new folder"
                 )
             lines += manifest.spark_offsets["lines"][1:]
-            self._copy_sources(Path(manifest.spark_offsets["location"]))
+            self._copy_sources(manifest.spark_offsets)
         head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": manifest.created_ms, "conf": {}})
         text = "\n".join(["v1", head, *lines])
         (self._location / "offsets").mkdir(exist_ok=True)
@@ -67,8 +69,21 @@ class SparkLog:
         (self._location / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         self._before = tuple(lines)
 
-    def _copy_sources(self, old: Path) -> None:
-        """File sources keep a log of what they have listed under `sources/`; the new query needs it."""
+    def _copy_sources(self, offsets: Json) -> None:
+        """File sources keep a log of what they have listed under `sources/`; the new query needs it. A savepoint brings
+        it along, a checkpoint names the folder of the query that took it."""
+        if "files" in offsets:
+            for file in offsets["files"]:
+                data = read_external(file["path"])
+                if (len(data), zlib.crc32(data)) != (file["size"], file["crc32"]):
+                    raise CorruptSnapshotError(
+                        f"{file['path']}: is damaged: resume from another savepoint, or bring the file back from a copy"
+                    )
+                target = self._location / "sources" / file["name"]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+            return
+        old = Path(offsets["location"])
         if (old / "sources").is_dir() and old != self._location:
             shutil.copytree(old / "sources", self._location / "sources", dirs_exist_ok=True)
 

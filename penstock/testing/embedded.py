@@ -78,6 +78,7 @@ class EmbeddedJob:
             rng=random.Random(self._rng.random()),
         )
         self._in_flight = 0
+        self._planned_last = False
         self._next_plan_at = 0.0
 
     # ---------------------------------------------------------------- life cycle
@@ -119,6 +120,8 @@ class EmbeddedJob:
         dead = self.master
         master = JobMaster(self._job, dead.storage, clock=dead.clock)
         master.reports, master.on_report = dead.reports, dead.on_report
+        dead.abandon_savepoints()
+        master.requests = dead.requests  # clients ask the job, whichever process runs it
         self._adopt(master)
         master.start()
 
@@ -170,16 +173,16 @@ class EmbeddedJob:
         execution.close()
 
     def _run(self, execution: Execution) -> None:
-        planned_all = False
+        self._planned_last = False
         while not self.master.finished:
-            can_plan = not planned_all and self._may_plan()
+            can_plan = not self._planned_last and self._may_plan()
             steps = execution.runnable() if self._schedule == "random" else []
             if steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
                 execution.step(self._rng.choice(steps))
             elif can_plan:
                 if self._throttled():
                     continue
-                planned_all = self._plan(execution)
+                self._planned_last = self._plan(execution)
                 if self._schedule == "ordered":
                     execution.run_in_order()
             elif self._cancelled.is_set():
@@ -213,10 +216,13 @@ class EmbeddedJob:
             return False
         self._in_flight += 1
         execution.begin(plan)
-        return plan.finished
+        return plan.last
 
     def _acknowledge(self, ack: TaskAck) -> None:
-        self._in_flight -= len(self.master.acknowledge(ack))
+        completed = len(self.master.acknowledge(ack))
+        self._in_flight -= completed
+        if completed and not self._in_flight:
+            self._planned_last = False  # if the job was to stop here and has not, its savepoint failed: it goes on
 
     def _reach(self, point: CrashPoint) -> None:
         if self._crashes is not None:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from penstock.checkpoint import layout
 from penstock.checkpoint.manifest import InlineState, Manifest, StateHandle
 from penstock.checkpoint.restore import contents_for, encode_contents
+from penstock.checkpoint.savepoint import savepoint_part
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import StorageError
 from penstock.jobmanager.description import JobDescription
@@ -96,6 +97,7 @@ class Execution:
             contents_for(
                 manifest,
                 state_id=vertex.state_id,
+                operators=[node.operator_id for node in vertex.nodes],
                 subtask=task.subtask,
                 parallelism=vertex.parallelism,
                 read=self._store.read_state,
@@ -118,7 +120,7 @@ class Execution:
     def begin(self, plan: EpochPlan) -> None:
         """A planned epoch starts, for each subtask when it has ended the one before."""
         self._plans[plan.epoch] = plan
-        if plan.finished:
+        if plan.last:
             self._final = plan.epoch
         for held in self._tasks.values():
             if held.epoch is None:
@@ -137,8 +139,7 @@ class Execution:
             held.reading = iter(subtask.source_steps(source.ranges, source.finished))
 
     def _full(self, held: _Task, plan: EpochPlan) -> bool:
-        chain = plan.chain_lengths.get(held.subtask.task, 0)
-        return chain == 0 or chain > self._job.settings.compact_after
+        return plan.full_snapshot(held.subtask.task, self._job.settings.compact_after)
 
     def _attempt(self, epoch: int) -> str:
         return f"{epoch}-{self._version}"
@@ -220,7 +221,7 @@ class Execution:
             next(held.reading)
         except StopIteration:
             held.reading = None
-            held.subtask.take_snapshot(Barrier(held.epoch, self._plans[held.epoch].checkpoint))
+            held.subtask.take_snapshot(Barrier(held.epoch, self._plans[held.epoch].snapshot))
 
     def run_in_order(self) -> None:
         """Everything under way, level by level, subtask by subtask, channel by channel: what the slots do."""
@@ -243,7 +244,7 @@ class Execution:
         for taken in [s for s in snapshots if s.complete]:
             snapshots.remove(taken)
             epoch = taken.barrier.epoch
-            handle, size = self._write(task, epoch, taken.contents)
+            handle, saved, size = self._write(task, epoch, taken.contents)
             self._acknowledge(
                 TaskAck(
                     task=task,
@@ -251,6 +252,7 @@ class Execution:
                     attempt=self._attempt(epoch),
                     handle=handle,
                     full=taken.contents is None or taken.contents.full,
+                    **saved,
                     committables=taken.committables,
                     snapshot_bytes=size,
                     slot="embedded",
@@ -258,18 +260,24 @@ class Execution:
                 )
             )
 
-    def _write(self, task: TaskId, epoch: int, contents: SnapshotContents | None) -> tuple[StateHandle | None, int]:
+    def _write(
+        self, task: TaskId, epoch: int, contents: SnapshotContents | None
+    ) -> tuple[StateHandle | None, dict[str, Any], int]:
         if contents is None:
-            return None, 0
-        assert self._store is not None
+            return None, {}, 0
+        plan, threshold = self._plans[epoch], self._job.settings.inline_threshold
         self._reach("before-snapshot")
         data = encode_contents(contents)
-        handle: StateHandle = InlineState(data=data)
-        if len(data) > self._job.settings.inline_threshold:
-            name = layout.state_name(self._job.graph.vertex(task).state_id, task.subtask, self._attempt(epoch))
+        name = layout.state_name(self._job.graph.vertex(task).state_id, task.subtask, self._attempt(epoch))
+        handle: StateHandle | None = None
+        if plan.checkpoint and len(data) > threshold:
+            assert self._store is not None
             handle = self._store.write_state(epoch, name, data)
+        elif plan.checkpoint:
+            handle = InlineState(data=data)
+        saved = {} if plan.savepoint is None else savepoint_part(plan.savepoint, name, data, threshold)
         self._reach("after-snapshot")
-        return handle, len(data)
+        return handle, saved, len(data)
 
     # ---------------------------------------------------------------- end
 

@@ -1,0 +1,68 @@
+"""Starting from a savepoint: it becomes the first checkpoint of the job folder, with its files left where they are.
+
+From then on the folder is like any other: a driver that dies goes on from the folder's own checkpoints, although it is
+started with the same settings again. The first checkpoint of its own is full, so a savepoint is needed no longer than
+until retention lets that first one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from penstock.checkpoint import layout, savepoint
+from penstock.checkpoint.manifest import Manifest, unpack_committables
+from penstock.checkpoint.store import CheckpointStore, Fenced
+from penstock.connectors.base import Committer
+from penstock.errors import ConfigurationError, FencedError
+from penstock.protocol.ids import CheckpointId, Epoch, Generation
+
+
+def import_savepoint(
+    path: str,
+    store: CheckpointStore,
+    *,
+    own: Manifest | None,
+    job_id: str,
+    generation: Generation,
+    claim: bool,
+    now_ms: int,
+    committers: Mapping[str, Committer],
+    check: Callable[[Manifest], None],
+) -> Manifest:
+    """Make the savepoint at `path` the newest checkpoint of this job folder. `own` is the newest there was: sinks know
+    epochs by number, so numbers go on from there and no epoch of the folder is ever used twice."""
+    found = savepoint.load(path)
+    if claim and found.kind != "savepoint":
+        raise ConfigurationError(
+            f"execution.state-recovery.claim-mode is CLAIM, but {path} is a checkpoint that other checkpoints of its job may "
+            "share files with: resume from it with NO_CLAIM"
+        )
+    check(found)
+    for sink_id, packed in found.committables.items():  # of a checkpoint: its driver may have died before it committed
+        if sink_id in committers:
+            committers[sink_id].commit(int(found.epoch), unpack_committables(packed, sink=sink_id))
+    planned = layout.planned_epochs(store.storage.list(layout.EPOCHS))
+    start = max(int(found.epoch), *(int(epoch) for epoch in planned), 0 if own is None else int(own.epoch) + 1)
+    statistics = {**found.statistics, "restored_from": path, "savepoint_epoch": int(found.epoch)}
+    statistics.pop("claimed_savepoint", None)  # what another job has claimed is not ours to delete
+    if claim:
+        statistics["claimed_savepoint"] = path
+    manifest = replace(
+        found,
+        job_id=job_id,
+        checkpoint_id=CheckpointId(start),
+        epoch=Epoch(start),
+        generation=generation,
+        kind="checkpoint",
+        created_ms=now_ms,
+        committables={},
+        statistics=statistics,
+    )
+    outcome = store.commit(manifest)
+    if isinstance(outcome, Fenced):
+        raise FencedError(
+            f"{path} could not become checkpoint {start} of {store.storage.url}: generation {outcome.by_generation} owns that "
+            "folder. Give this job another folder"
+        )
+    return manifest

@@ -1,0 +1,82 @@
+"""One savepoint on its way: from the request, through the acknowledgements of an epoch, to its manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.checkpoint import layout, savepoint
+from penstock.checkpoint.manifest import Json, Manifest, TaskState
+from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.errors import ConfigurationError, PenstockError, StorageError
+from penstock.jobmanager.epoch import TaskAck
+from penstock.jobmanager.requests import SavepointRequest
+from penstock.protocol.ids import TaskId
+
+
+class PendingSavepoint:
+    """`folder` exists when the epoch starts: tasks write into it, and a host that does not see it says so."""
+
+    def __init__(
+        self, request: SavepointRequest, *, job_id: str, configured: str | None, job_folder: str | None
+    ) -> None:
+        directory = request.directory or configured
+        if directory is None and job_folder is not None:
+            directory = f"{job_folder.rstrip('/')}/{layout.SAVEPOINTS}"
+        if directory is None:
+            raise ConfigurationError(
+                "a savepoint was asked for, but nothing says where to put it: give trigger_savepoint a directory, or set "
+                "execution.checkpointing.savepoint-dir"
+            )
+        self.request = request
+        name = f"{savepoint.PREFIX}{job_id[:6]}-{uuid.uuid4().hex[:12]}"
+        self._storage: CheckpointStorage = open_storage(f"{directory.rstrip('/')}/{name}")
+        self.folder = self._storage.url
+
+    @property
+    def ends_job(self) -> bool:
+        return self.request.stop
+
+    def check(self, acks: Mapping[TaskId, TaskAck]) -> None:
+        """Raises if a task could not store its part."""
+        for task, ack in sorted(acks.items()):
+            if ack.savepoint is None:
+                raise StorageError(
+                    f"savepoint {self.folder} was not taken: task {task} could not store its part: {ack.savepoint_error}"
+                )
+
+    def complete(self, manifest: Manifest, tasks: tuple[TaskState, ...]) -> None:
+        """The epoch is over and its output committed: write the manifest, tell who asked."""
+        savepoint.complete(
+            self._storage,
+            replace(
+                manifest,
+                kind="savepoint",
+                tasks=tasks,
+                committables={},
+                spark_offsets=self._with_files(manifest.spark_offsets),
+            ),
+        )
+        self.request.answer.set_result(self.folder)
+
+    def _with_files(self, offsets: Json) -> Json:
+        """Spark's file sources keep a log of what they have listed: it comes along, the place it was in does not."""
+        if offsets is None:
+            return None
+        logs = Path(offsets["location"]) / "sources"
+        found = {file.relative_to(logs).as_posix(): file.read_bytes() for file in logs.rglob("*") if file.is_file()}
+        return {
+            "batch": offsets["batch"],
+            "lines": offsets["lines"],
+            "files": savepoint.store_files(self._storage, found),
+        }
+
+    def fail(self, error: Exception) -> None:
+        """Nothing of it stays, unless the manifest was written: then it is whole, whatever happened after."""
+        with contextlib.suppress(PenstockError):
+            savepoint.abandon(self.folder)
+        if not self.request.answer.done():
+            self.request.answer.set_exception(error)
