@@ -71,6 +71,10 @@ if TYPE_CHECKING:
         IntervalJoin,
         IntervalJoined,
     )
+    from penstock.datastream.iterative_stream import (
+        ConnectedIterativeStreams,
+        IterativeStream,
+    )
     from penstock.datastream.job_client import (
         JobClient,
     )
@@ -129,6 +133,7 @@ _HOME = {
     "CoGroupedStreams": "joined_streams",
     "CoMapFunction": "functions",
     "CoProcessFunction": "functions",
+    "ConnectedIterativeStreams": "iterative_stream",
     "ConnectedStreams": "connected_streams",
     "CountWindow": "window",
     "DataStream": "data_stream",
@@ -141,6 +146,7 @@ _HOME = {
     "HashMapStateBackend": "state_backend",
     "IntervalJoin": "interval_join",
     "IntervalJoined": "interval_join",
+    "IterativeStream": "iterative_stream",
     "JobClient": "job_client",
     "JobManagerCheckpointStorage": "checkpoint_storage",
     "JoinFunction": "functions",
@@ -192,6 +198,7 @@ __all__ = [
     "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
+    "ConnectedIterativeStreams",
     "ConnectedStreams",
     "CountWindow",
     "DataStream",
@@ -204,6 +211,7 @@ __all__ = [
     "HashMapStateBackend",
     "IntervalJoin",
     "IntervalJoined",
+    "IterativeStream",
     "JobClient",
     "JobManagerCheckpointStorage",
     "JoinFunction",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.datastream.collector import CloseableIterator
     from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
     from penstock.datastream.interval_join import IntervalJoin
+    from penstock.datastream.iterative_stream import IterativeStream
     from penstock.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from penstock.datastream.state import MapStateDescriptor
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -292,6 +293,13 @@ class DataStream:
         from penstock.datastream.joined_streams import CoGroupedStreams
 
         return CoGroupedStreams(self, other_stream)
+
+    def iterate(self, max_wait_time_ms: int = 0) -> IterativeStream:
+        """The start of a loop: what `close_with` is given comes through here again, an epoch later. When its input has
+        ended and nothing has come back for `max_wait_time_ms`, the iteration ends."""
+        from penstock.datastream.iterative_stream import iterate
+
+        return iterate(self, max_wait_time_ms)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         if not isinstance(output_tag, OutputTag):

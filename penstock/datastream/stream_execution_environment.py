@@ -26,12 +26,14 @@ from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, Edge, Origin
 from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.iterative_stream import OpenIteration, settle
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.misuse import call_site, check_program
 from penstock.datastream.state_backend import HashMapStateBackend, StateBackend
 from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.explain import explain, plan_json
+from penstock.graph.iterations import Iteration
 from penstock.graph.job_graph import build_job_graph
 from penstock.graph.partitioner import Forward, Rebalance
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
@@ -74,6 +76,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         self._spark_frames: dict[NodeId, Any] = {}
         self._bounded_frames: set[NodeId] = set()
         self._side_types: dict[tuple[NodeId, str], TypeInformation] = {}
+        self._iterations: list[OpenIteration] = []
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -262,6 +265,10 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         graph = StreamGraph(job_name or "penstock job", max_parallelism)
         batch = self._is_batch()
         check_program(self._nodes, self._edges, self._config)
+        for iteration in self._iterations:
+            feeding = [self._nodes[e.source] for e in self._edges if iteration.tail and e.target == iteration.tail.id]
+            tail = settle(iteration, feeding)
+            graph.add_iteration(Iteration(head=iteration.head.id, tail=tail.id, max_wait_ms=iteration.max_wait_ms))
         for node in self._nodes.values():
             chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
             if not self.is_chaining_enabled():
@@ -305,7 +312,12 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 f"the runtime mode is BATCH, but {', '.join(map(repr, unbounded))} never ends: bound the source, or choose "
                 "STREAMING or AUTOMATIC"
             )
-        return not unbounded
+        if self._iterations and mode is RuntimeExecutionMode.BATCH:
+            raise JobDefinitionError(
+                "iterations do not run in BATCH mode, where operators wait for the end of their input: a loop would wait for "
+                "itself. Choose STREAMING; bounded input ends there too"
+            )
+        return not unbounded and not self._iterations
 
     def get_execution_plan(self) -> str:
         """The plan as JSON, in the shape of Flink's."""

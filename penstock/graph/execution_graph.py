@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penstock.graph.iterations import loops_of
 from penstock.graph.job_graph import JobEdge, JobGraph, JobVertex
 from penstock.graph.partitioner import targets
 from penstock.protocol.ids import TaskId, VertexId
@@ -27,6 +28,7 @@ class InputChannel:
 class ExecutionGraph:
     def __init__(self, job: JobGraph) -> None:
         self.job = job
+        self.loops = loops_of(job)
         self._offsets: dict[tuple[VertexId, int], int] = {}
         for vertex in job.vertices.values():
             offset = 0

@@ -52,6 +52,10 @@ def explain(job: JobGraph) -> str:
                 tag = f" side output {stream.tag!r}" if stream.tag is not None else ""
                 which = f" input {stream.input + 1}" if any(e.stream_edge.input for e in vertex.inputs) else ""
                 lines.append(f"      ← {stream.partitioner.name}{which} from [{edge.source}]{tag}")
+            for iteration in job.iterations:
+                if any(node.id == iteration.tail for node in vertex.nodes):
+                    head = next(v.id for v in job.vertices.values() if any(n.id == iteration.head for n in v.nodes))
+                    lines.append(f"      ↺ feedback to [{head}] in the next epoch")
             uids = [f"{node.name}={node.operator_id}" for node in vertex.nodes if node.stateful]
             if uids:
                 lines.append(f"      state: {', '.join(uids)}")

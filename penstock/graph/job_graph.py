@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.graph.iterations import Iteration
 from penstock.graph.partitioner import Forward
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 from penstock.protocol.ids import NodeId, VertexId
@@ -59,6 +60,7 @@ class JobGraph:
     job_name: str
     max_parallelism: int
     vertices: dict[VertexId, JobVertex]
+    iterations: tuple[Iteration, ...] = ()
 
     @property
     def levels(self) -> int:
@@ -111,4 +113,9 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
                 vertex.inputs.append(exchange)
                 source.outputs.append(exchange)
                 vertex.level = max(vertex.level, source.level + 1)
-    return JobGraph(job_name=graph.job_name, max_parallelism=graph.max_parallelism, vertices=vertices)
+    return JobGraph(
+        job_name=graph.job_name,
+        max_parallelism=graph.max_parallelism,
+        vertices=vertices,
+        iterations=tuple(graph.iterations),
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import JobDefinitionError
+from penstock.graph.iterations import Iteration
 from penstock.graph.partitioner import Forward, Partitioner
 from penstock.protocol.ids import NodeId
 
@@ -59,12 +60,16 @@ class StreamGraph:
         self.max_parallelism = max_parallelism
         self.nodes: dict[NodeId, StreamNode] = {}
         self.edges: list[StreamEdge] = []
+        self.iterations: list[Iteration] = []
 
     def add_node(self, node: StreamNode) -> None:
         self.nodes[node.id] = node
 
     def add_edge(self, edge: StreamEdge) -> None:
         self.edges.append(edge)
+
+    def add_iteration(self, iteration: Iteration) -> None:
+        self.iterations.append(iteration)
 
     def inputs(self, node: NodeId) -> list[StreamEdge]:
         return [edge for edge in self.edges if edge.target == node]

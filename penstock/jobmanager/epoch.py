@@ -38,7 +38,8 @@ class EpochPlan:
     restorable: bool  # no epoch has run since `base_checkpoint`: a lost task can be restored from it
     job_attempt: int = 0
     savepoint: str | None = None  # a folder: every task writes a full snapshot into it as well
-    last: bool = False  # no epoch follows: the sources have ended, or the job stops here
+    last: bool = False  # no epoch is to follow: the sources have ended, or the job stops here
+    feedback: int = 0  # what came to a tail up to the end of this epoch is handed to its head by now
 
     @property
     def snapshot(self) -> bool:
@@ -53,6 +54,7 @@ class EpochPlan:
 
     @property
     def finished(self) -> bool:
+        """All input ends: the job ends with this epoch, unless records are still on the way back in a loop."""
         return all(ranges.finished for ranges in self.sources.values())
 
 
@@ -70,6 +72,8 @@ class TaskAck:
     committables: Mapping[str, list[Any]] = field(default_factory=dict)
     watermark: int = 0
     next_processing_timer: int | None = None
+    feedback: Mapping[str, int] = field(default_factory=dict)  # records on the way back at the barrier, by tail
+    overtaken: int = 0  # records that the barrier overtook: channel state of an unaligned checkpoint
     metrics: Mapping[str, Json] = field(default_factory=dict)  # counters by operator id, see docs/metrics
     busy_ms: float = 0.0
     back_pressured_ms: float = 0.0
@@ -91,6 +95,7 @@ class EpochReport:
     records_in: int
     records_out: int
     watermark: int | None
+    feedback: int = 0
     checkpoint_bytes: int = 0
     manifest_ms: float = 0.0
     commit_ms: float = 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.checkpoint import ownership
@@ -22,6 +22,7 @@ from penstock.jobmanager import faults
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, SourceRanges, TaskAck
+from penstock.jobmanager.loops import LoopTracker
 from penstock.jobmanager.plan_log import PlanLog
 from penstock.jobmanager.recovery import import_savepoint
 from penstock.jobmanager.reporting import epoch_report
@@ -86,6 +87,7 @@ class JobMaster:
         self._dirty = False
         self._processing_time = 0
         self._next_timer: int | None = None
+        self._loops = LoopTracker(self.job.graph.loops)
 
     # ---------------------------------------------------------------- start and recovery
 
@@ -153,6 +155,7 @@ class JobMaster:
 
     def _adopt(self, manifest: Manifest) -> None:
         check_claims(manifest, self.job.graph.job, ignore_unclaimed=self.settings.ignore_unclaimed_state)
+        self._loops.restored()
         self._processing_time = manifest.processing_time_ms
         self._chains.adopt(manifest)
 
@@ -197,8 +200,12 @@ class JobMaster:
             done = done or drain
             sources[operator_id] = SourceRanges(ranges=(), finished=done)
             states[operator_id] = {"state": None, "finished": done}
+        exhausted = {operator_id for operator_id, state in states.items() if state["finished"]}
+        if not drain:  # draining does not wait for loops: what is on the way back is in the savepoint
+            for operator_id in self._loops.plan(epoch, completed=self.epoch, exhausted=exhausted, now=now):
+                sources[operator_id] = replace(sources[operator_id], finished=False)
         finished = all(ranges.finished for ranges in sources.values())
-        has_data = spark_data or self._sources.brings_something(sources)
+        has_data = spark_data or self._sources.brings_something(sources) or self._loops.due()
         if not (stop or finished or has_data or logged is not None or self._due(now)) and not self._pending:
             self._skip(epoch)
             return None
@@ -217,6 +224,7 @@ class JobMaster:
             job_attempt=self.job_attempt,
             savepoint=None if savepoint is None else savepoint.folder,
             last=finished or (savepoint is not None and savepoint.ends_job),
+            feedback=self.epoch,
         )
         if not drain:  # a drain that fails is not done again: the sources did not really end here
             self._plans.add(plan, states, known=logged is not None)
@@ -239,6 +247,11 @@ class JobMaster:
         except PenstockError as error:  # a folder that cannot be made is the asker's trouble, not the job's
             request.answer.set_exception(error)
             return None
+
+    @property
+    def looping(self) -> bool:
+        """Records are on the way back in a loop: the next epoch need not wait for data."""
+        return self._loops.due()
 
     def _skip(self, epoch: int) -> None:
         self.epoch = epoch
@@ -296,9 +309,11 @@ class JobMaster:
         timers = [t for ack in completed.acks.values() if (t := ack.next_processing_timer) is not None]
         self._next_timer = min(timers, default=None)
         self.epoch = epoch
+        self._loops.completed(completed.acks.values(), plan.processing_time)
         size, manifest_ms, commit_ms = self._make_durable(pending, completed)
         saved = pending.savepoint is None or self._save(pending, pending.savepoint, completed)
-        self.finished = plan.finished or (plan.last and saved)
+        stopped = pending.savepoint is not None and pending.savepoint.ends_job and saved
+        self.finished = stopped or (plan.finished and self._loops.empty)
         del self._pending[epoch]
         report = epoch_report(
             self.job.graph,
@@ -400,7 +415,7 @@ class JobMaster:
             spark_offsets=pending.spark_offsets,
             tasks=tasks,
             committables={sink: pack_committables(made) for sink, made in committables.items()},
-            finished=plan.finished,
+            finished=plan.finished and self._loops.empty,
             statistics={
                 "bytes": size,
                 **({} if origin is None else {"restored_from": origin}),

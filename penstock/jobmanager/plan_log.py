@@ -81,7 +81,7 @@ def _to_bytes(plan: EpochPlan, states: Mapping[str, Json], *, after: int) -> byt
             "sources": {
                 operator_id: {
                     "ranges": [asdict(r) for r in ranges.ranges],
-                    "finished": ranges.finished,
+                    "finished": states[operator_id]["finished"],
                     "state": states[operator_id]["state"],
                 }
                 for operator_id, ranges in plan.sources.items()

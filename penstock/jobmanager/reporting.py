@@ -39,6 +39,7 @@ def epoch_report(
         records_in=sum(v["records_in"] for v in sources),
         records_out=sum(v["records_in"] for v in sinks),
         watermark=min(watermarks, default=None),
+        feedback=sum(sum(ack.feedback.values()) for ack in acks.values()),
         checkpoint_bytes=checkpoint_bytes,
         manifest_ms=manifest_ms,
         commit_ms=commit_ms,

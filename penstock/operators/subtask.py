@@ -18,9 +18,10 @@ from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
 from penstock.operators.convert import to_columns, travels_as_arrow
+from penstock.operators.iteration import Feedback, IterationHead, IterationTail
 from penstock.operators.routing import Router, create_router
 from penstock.operators.source import SourceOperator
-from penstock.protocol.events import Barrier, EndOfData, Event, IdleStatus, Watermark
+from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, Watermark
 from penstock.protocol.gate import (
     AdvanceWatermark,
     BarrierMode,
@@ -68,6 +69,7 @@ class SnapshotTaken:
     contents: SnapshotContents | None  # None: this barrier was not a checkpoint
     committables: dict[str, list[Any]]  # by sink
     complete: bool  # False while channel state is still being recorded (unaligned)
+    overtaken: int = 0  # records that were on the way here when the barrier passed them (unaligned)
 
 
 class _ChainOutput:
@@ -254,6 +256,27 @@ class Subtask:
             operator.begin_epoch(epoch, attempt)
         self.advance_processing_time(processing_time)
 
+    def hand_back(self, taken: int) -> None:
+        """What came to the tails of loops in here up to the end of epoch `taken` is their heads' from now on. Called when
+        an epoch starts, before anything in it."""
+        for tail in self._tails():
+            tail.forget(taken)
+
+    def inject(self, head: NodeId, feedback: Iterable[Feedback]) -> None:
+        operator = self.operators[head]
+        assert isinstance(operator, IterationHead)
+        operator.inject(feedback)
+
+    def feedback(self) -> dict[str, int]:
+        """Records on the way back, by tail."""
+        return {tail.ctx.operator_id: tail.waiting for tail in self._tails()}
+
+    def kept_feedback(self, tail: str, *, after: int, upto: int) -> Sequence[Feedback]:
+        return [f for t in self._tails() if t.ctx.operator_id == tail for f in t.kept(after=after, upto=upto)]
+
+    def _tails(self) -> list[IterationTail]:
+        return [operator for operator in self.operators.values() if isinstance(operator, IterationTail)]
+
     def advance_processing_time(self, now: int) -> None:
         """Processing time never goes back, even when the machine's clock does."""
         self.processing_time = max(self.processing_time, now)
@@ -281,6 +304,7 @@ class Subtask:
                 case Record(channel, event, epochs):
                     for epoch in epochs:
                         taken = self._open_snapshots[epoch]
+                        taken.overtaken += len(event.block) if isinstance(event, Data) else 0
                         if taken.contents is not None:
                             taken.contents.channel_state.append((channel, event))
                 case Process(channel, block):

@@ -85,7 +85,12 @@ class LevelRun:
                 held_task.dirty = True
                 subtask = held_task.subtask
                 subtask.full_snapshots = plan.full_snapshot(task, settings.compact_after)
+                subtask.hand_back(plan.feedback)
                 subtask.begin_epoch(plan.epoch, self._attempt, plan.processing_time)
+                for loop in graph.loops:
+                    if loop.head_vertex == task.vertex:
+                        tail = TaskId(loop.tail_vertex, slot)
+                        subtask.inject(loop.head, held.feedback(tail, loop.tail, plan, subtask_settings, self._emit))
         channels = [
             (int(task.vertex), channel.channel) for task, h in self.tasks.items() for channel in h.subtask.channels
         ]
@@ -203,6 +208,7 @@ class LevelRun:
             committables=taken[0].committables,
             watermark=subtask.watermark,
             next_processing_timer=subtask.next_processing_timer(),
+            feedback=subtask.feedback(),
             metrics={name: asdict(m) for name, m in subtask.take_metrics().items()},
             busy_ms=(self._busy.get(task, 0.0) - self._blocked.get(task, 0.0)) * 1000,
             back_pressured_ms=self._blocked.get(task, 0.0) * 1000,

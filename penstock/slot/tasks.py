@@ -14,6 +14,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import StateLostError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.epoch import EpochPlan
+from penstock.operators.iteration import FEEDBACK, Feedback
 from penstock.operators.subtask import Emit, Subtask, SubtaskSettings
 from penstock.protocol.ids import TaskId
 
@@ -56,6 +57,16 @@ class HeldTasks:
         held.subtask.rebind(settings, emit)
         self._held[task] = held
         return held
+
+    def feedback(
+        self, task: TaskId, tail: str, plan: EpochPlan, settings: SubtaskSettings, emit: Emit
+    ) -> list[Feedback]:
+        """What the loop's tail in `task` kept when the last epoch ended, for its head in the same slot. Only looked at: the
+        tail may have run this epoch already, when Spark repeats a head whose shuffle files were lost."""
+        held = self._held.get(task)
+        if held is None or held.base != plan.accepted[task]:
+            held = self.prepare(task, plan, settings, emit)
+        return held.subtask.states[tail].confirmed_list(FEEDBACK)
 
     def _again(self, held: HeldTask, task: TaskId, settings: SubtaskSettings, emit: Emit) -> HeldTask:
         """A retry: confirmed tables are kept, everything an attempt touched is dropped."""

@@ -85,6 +85,11 @@ class OperatorState:
         self.list_kinds[name] = kind
         return self.lists.setdefault(name, [])
 
+    def confirmed_list(self, name: str) -> list[Any]:
+        """An operator list as it was when the last epoch that counts had ended, whatever this one has done to it."""
+        lists: dict[str, list[Any]] = pickle.loads(self._confirmed_lists)[0]
+        return lists.get(name, [])
+
     # ---------------------------------------------------------------- epoch life cycle
 
     def fold(self, *, checkpointed: bool) -> None:

@@ -210,7 +210,7 @@ class EmbeddedJob:
         interval = self._job.settings.epoch_interval_ms
         if isinstance(self.master.clock, ManualClock):
             self.master.clock.advance(interval)
-        elif self._unbounded or plan is None:
+        elif (self._unbounded and not self.master.looping) or plan is None:
             self._next_plan_at = started + interval / 1000
         if plan is None:
             return False
@@ -222,7 +222,8 @@ class EmbeddedJob:
         completed = len(self.master.acknowledge(ack))
         self._in_flight -= completed
         if completed and not self._in_flight:
-            self._planned_last = False  # if the job was to stop here and has not, its savepoint failed: it goes on
+            # If the job was to stop here and has not, it goes on: its savepoint failed, or a loop still holds records.
+            self._planned_last = False
 
     def _reach(self, point: CrashPoint) -> None:
         if self._crashes is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
@@ -20,10 +20,11 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import StorageError
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
+from penstock.operators.iteration import Feedback
 from penstock.operators.subtask import SnapshotContents, SnapshotTaken, Subtask, SubtaskSettings
 from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import BarrierMode
-from penstock.protocol.ids import TaskId, VertexId
+from penstock.protocol.ids import NodeId, TaskId, VertexId
 from penstock.slot.exchange_rows import decode_block, encode_block
 from penstock.testing.crash import CrashPoint
 
@@ -40,6 +41,7 @@ class _Task:
     reading: Iterator[None] | None = None  # sources, inside an epoch
     boundaries: dict[int, dict[str, Any]] = field(default_factory=dict)  # what an ack says about the epoch's end
     recovered: str = "no"
+    feedback: dict[int, list[tuple[NodeId, Sequence[Feedback]]]] = field(default_factory=dict)  # by epoch and head
 
 
 class Execution:
@@ -63,6 +65,7 @@ class Execution:
         self._reach, self._acknowledge = reach, acknowledge
         self._plans: dict[int, EpochPlan] = {}
         self._final: int | None = None
+        self._handed_over = -1  # feedback up to the end of this epoch is on its way to the heads
         self._tasks: dict[TaskId, _Task] = {}
         graph = job.graph
         settings = SubtaskSettings(
@@ -122,18 +125,39 @@ class Execution:
         self._plans[plan.epoch] = plan
         if plan.last:
             self._final = plan.epoch
+        self._hand_over(plan)
         for held in self._tasks.values():
             if held.epoch is None:
                 self._enter(held, plan)
-            elif held.epoch == plan.epoch:  # unaligned: it went ahead
+            elif held.epoch == plan.epoch or held.epoch not in self._plans:
+                # Unaligned: it went ahead, into an epoch that was then skipped if nothing was to be read in it.
+                held.epoch = plan.epoch
                 held.subtask.full_snapshots = self._full(held, plan)
                 held.subtask.advance_processing_time(plan.processing_time)
+                held.subtask.hand_back(plan.feedback)
+                self._inject(held, plan)
+
+    def _hand_over(self, plan: EpochPlan) -> None:
+        """Epochs up to `plan.feedback` are complete, so the tails have all of it and none has let go of it yet."""
+        for loop in self._job.graph.loops:
+            for subtask in range(self._job.graph.job.vertices[loop.head_vertex].parallelism):
+                tail, head = (self._tasks[TaskId(v, subtask)] for v in (loop.tail_vertex, loop.head_vertex))
+                feedback = tail.subtask.kept_feedback(loop.tail, after=self._handed_over, upto=plan.feedback)
+                head.feedback.setdefault(plan.epoch, []).append((loop.head, feedback))
+        self._handed_over = plan.feedback
+
+    @staticmethod
+    def _inject(held: _Task, plan: EpochPlan) -> None:
+        for head, feedback in held.feedback.pop(plan.epoch, ()):
+            held.subtask.inject(head, feedback)
 
     def _enter(self, held: _Task, plan: EpochPlan) -> None:
         subtask = held.subtask
         held.epoch = plan.epoch
         subtask.full_snapshots = self._full(held, plan)
+        subtask.hand_back(plan.feedback)
         subtask.begin_epoch(plan.epoch, self._attempt(plan.epoch), plan.processing_time)
+        self._inject(held, plan)
         if subtask.vertex.is_source:
             source = plan.sources[subtask.vertex.head.operator_id]
             held.reading = iter(subtask.source_steps(source.ranges, source.finished))
@@ -154,6 +178,7 @@ class Execution:
         held.boundaries[epoch] = {
             "watermark": subtask.watermark,
             "next_processing_timer": subtask.next_processing_timer(),
+            "feedback": subtask.feedback(),
             "metrics": {name: asdict(metrics) for name, metrics in subtask.take_metrics().items()},
             "state_entries": sum(state.size() for state in subtask.states.values()),
             "recovered": held.recovered,
@@ -254,6 +279,7 @@ class Execution:
                     full=taken.contents is None or taken.contents.full,
                     **saved,
                     committables=taken.committables,
+                    overtaken=taken.overtaken,
                     snapshot_bytes=size,
                     slot="embedded",
                     **held.boundaries.pop(epoch),
