@@ -12,6 +12,7 @@ import cloudpickle
 
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
+from penstock.common.global_configuration import GlobalConfiguration
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.typeinfo import TypeInformation, Types, check_type
@@ -54,7 +55,9 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     """A program under construction. `execute` runs what was built since the last one and starts afresh."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        self._configuration = configuration if configuration is not None else Configuration()
+        self._configuration = GlobalConfiguration.load_configuration()  # below what the program says
+        if configuration is not None:
+            self._configuration.add_all(configuration)
         self._config = ExecutionConfig()
         self._checkpoint_config = CheckpointConfig()
         self._state_backend: StateBackend = HashMapStateBackend()

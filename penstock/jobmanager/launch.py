@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -47,7 +48,18 @@ def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: 
                 "embedded runtime with PENSTOCK_RUNTIME=embedded"
             ) from error
         running = SparkJob(job, master, spark_session(configuration), spark_frames)
-    return JobClient(job.job_id, running, master.reports)._start()
+    client = JobClient(job.job_id, running, master.reports)
+    _started.add(client)
+    return client._start()
+
+
+# Clients of ended jobs go when the program lets go of them; a running one is held by its own thread.
+_started: weakref.WeakSet[JobClient] = weakref.WeakSet()
+
+
+def running_jobs() -> list[JobClient]:
+    """The jobs this process started that have not ended."""
+    return [client for client in list(_started) if not client.get_job_execution_result().done()]
 
 
 def _storage(job: JobDescription) -> CheckpointStorage | None:

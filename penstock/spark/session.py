@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -41,6 +42,16 @@ QUERY_CONF: dict[str, str] = {
 }
 
 
+# Right for one machine only: executors on other hosts must reach the driver, and their blocks do see a network.
+_ONE_MACHINE = ("spark.driver.bindAddress", "spark.driver.host", "spark.shuffle.compress")
+
+
+def _defaults(master: str) -> dict[str, str]:
+    if master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master:
+        return _OWN
+    return {key: value for key, value in _OWN.items() if key not in _ONE_MACHINE}
+
+
 def check_java() -> None:
     """Spark needs Java 17 or later: say so before the JVM's own cryptic failure."""
     home = os.environ.get("JAVA_HOME")
@@ -56,14 +67,27 @@ def check_java() -> None:
 
 def spark_session(config: Mapping[str, str]) -> SparkSession:
     """The active session, or a new one from `spark.*` keys of the job's configuration over our defaults."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    session = SparkSession.getActiveSession() or _new_session(config)
+    _ship(session, config)
+    return session
+
+
+def _ship(session: SparkSession, config: Mapping[str, str]) -> None:
+    """Flink's keys for what the workers need beside the program: modules (.py, .zip, .egg, folders) and archives."""
+    for path in filter(None, config.get("python.files", "").split(",")):
+        if os.path.isdir(path):
+            path = shutil.make_archive(os.path.join(tempfile.mkdtemp(prefix="penstock-"), "modules"), "zip", path)
+        session.sparkContext.addPyFile(path)
+    for path in filter(None, config.get("python.archives", "").split(",")):
+        session.sparkContext.addArchive(path)
+
+
+def _new_session(config: Mapping[str, str]) -> SparkSession:
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must be this Python, with these packages
     builder = SparkSession.builder
     # Under spark-submit the master and all else come from there.
-    defaults = {} if "PYSPARK_GATEWAY_PORT" in os.environ else _OWN
+    defaults = {} if "PYSPARK_GATEWAY_PORT" in os.environ else _defaults(config.get("spark.master", "local"))
     for key, value in {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.common import Configuration
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError
-from penstock.spark.session import check_java
+from penstock.spark.session import _defaults, check_java
 
 
 def test_missing_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -21,3 +23,29 @@ def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match=str(tmp_path)):
         check_java()
+
+
+@pytest.mark.spark
+def test_modules_and_folders_named_by_python_files_reach_the_slots(
+    configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder" / "shipped_package").mkdir(parents=True)
+    (tmp_path / "folder" / "shipped_package" / "__init__.py").write_text("def twice(n): return 2 * n\n")
+    (tmp_path / "shipped_module.py").write_text("def shout(n): return f'{n}!'\n")
+    configuration.set_string("python.files", f"{tmp_path / 'folder'},{tmp_path / 'shipped_module.py'}")
+
+    def uses_both(n: int) -> str:
+        import shipped_module
+        import shipped_package
+
+        return str(shipped_module.shout(shipped_package.twice(n)))
+
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    with env.from_collection([1, 2]).map(uses_both).execute_and_collect() as results:
+        assert sorted(results) == ["2!", "4!"]
+
+
+def test_only_a_master_on_this_machine_gets_loopback_addresses() -> None:
+    assert _defaults("local[2]")["spark.driver.host"] == "127.0.0.1"
+    assert _defaults("spark://127.0.0.1:7077")["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in _defaults("spark://master:7077")

@@ -1,0 +1,40 @@
+"""The `penstock` command: one module for each group of subcommands, put together here."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+from penstock.cli import run
+from penstock.errors import PenstockError
+from penstock.jobmanager.program import ProgramError
+
+app = typer.Typer(
+    name="penstock",
+    help="Flink's DataStream model in Python, on Spark: run jobs, watch them, steer them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a user's traceback is shown as Python shows it
+    rich_markup_mode=None,
+)
+run.add_to(app)
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps `run` a subcommand while it is the only one."""
+
+
+def main() -> None:
+    """Entry point of the console script. Errors that Penstock raises on purpose are shown without a traceback."""
+    try:
+        app()
+    except PenstockError as error:
+        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            typer.echo(note, err=True)
+        sys.exit(1)
+    except ProgramError as failed:
+        traceback.print_exception(failed.error)
+        sys.exit(1)

@@ -1,0 +1,112 @@
+"""`penstock run`: a program, unchanged, with configuration from the command line."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.common.global_configuration import GlobalConfiguration
+from penstock.errors import ConfigurationError
+from penstock.jobmanager.program import Program, run_program
+
+
+class Runtime(Enum):
+    spark = "spark"
+    embedded = "embedded"
+
+
+def add_to(app: typer.Typer) -> None:
+    # Everything after the program belongs to the program, options included.
+    app.command("run", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
+
+
+def run(
+    job: Annotated[str, typer.Argument(help="The program: a Python file, or with -m a module.", metavar="JOB")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="The program's own arguments.", metavar="ARGS")] = None,
+    module: Annotated[bool, typer.Option("--module", "-m", help="JOB is the dotted name of a module.")] = False,
+    pyflink: Annotated[
+        bool, typer.Option("--pyflink", help="`import pyflink` means Penstock: a PyFlink program runs as it is.")
+    ] = False,
+    runtime: Annotated[
+        Runtime | None, typer.Option(help="Goes over what the program says; spark is the default.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(help="Spark's master: local[4], spark://host:7077, yarn, …")] = None,
+    parallelism: Annotated[
+        int | None, typer.Option("--parallelism", "-p", min=1, help="Parallelism where the program sets none.")
+    ] = None,
+    define: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-D", metavar="KEY=VALUE", help="A configuration key, below what the program sets. May be repeated."
+        ),
+    ] = None,
+    from_savepoint: Annotated[
+        str | None,
+        typer.Option("--from-savepoint", "-s", metavar="PATH", help="Start from this savepoint or checkpoint."),
+    ] = None,
+    allow_non_restored_state: Annotated[
+        bool,
+        typer.Option("--allow-non-restored-state", "-n", help="Drop state of operators the program no longer has."),
+    ] = False,
+    claim: Annotated[
+        bool,
+        typer.Option("--claim", help="The job owns the savepoint from now on and deletes it when it needs it no more."),
+    ] = False,
+    py_files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--py-files",
+            metavar="FILE,…",
+            help="Modules, folders and zip files the program needs, here and on workers.",
+        ),
+    ] = None,
+    archives: Annotated[
+        list[str] | None, typer.Option("--archives", metavar="FILE,…", help="Archives that Spark unpacks on workers.")
+    ] = None,
+) -> None:
+    """Run a program: its job starts, and the command ends with it."""
+    files, packed = _split(py_files), _split(archives)
+    configuration = _definitions(define)
+    if parallelism is not None:
+        configuration["parallelism.default"] = str(parallelism)
+    if master is not None:
+        configuration["spark.master"] = master
+    if from_savepoint is not None:
+        configuration["execution.state-recovery.path"] = from_savepoint
+        configuration["execution.state-recovery.claim-mode"] = "CLAIM" if claim else "NO_CLAIM"
+    elif claim:
+        raise ConfigurationError(
+            "--claim says who owns a savepoint after the start: name it with --from-savepoint PATH"
+        )
+    if allow_non_restored_state:
+        configuration["execution.state-recovery.ignore-unclaimed-state"] = "true"
+    if files:
+        configuration["python.files"] = ",".join(files)
+    if packed:
+        configuration["python.archives"] = ",".join(packed)
+    os.environ.update(GlobalConfiguration.to_environment(configuration))
+    if runtime is not None:
+        os.environ["PENSTOCK_RUNTIME"] = runtime.value
+    run_program(
+        Program(entry=job, arguments=tuple(arguments or ()), is_module=module, pyflink=pyflink, py_files=tuple(files))
+    )
+
+
+def _split(values: list[str] | None) -> list[str]:
+    """Options that may be repeated and may hold several paths; relative ones are relative to here."""
+    paths = [part for value in values or () for part in value.split(",") if part]
+    return [path if "://" in path else str(Path(path).absolute()) for path in paths]
+
+
+def _definitions(values: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for value in values or ():
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip():
+            raise ConfigurationError(f"-D {value!r} should be KEY=VALUE, for example -D penstock.epoch.interval=100ms")
+        pairs[key.strip()] = text.strip()
+    return pairs

@@ -1,0 +1,119 @@
+"""`penstock run`: a program runs unchanged, with configuration from the command line below its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.programs import PYFLINK_WORD_COUNT, penstock
+
+
+def _write(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_pyflink_script_runs_as_it_is_with_its_own_arguments(tmp_path: Path) -> None:
+    script = _write(tmp_path, "word_count.py", PYFLINK_WORD_COUNT)
+    done = penstock("run", "--pyflink", "--runtime", "embedded", script, "--input", "to be or not to be")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")) == sorted(
+        ["('to', 1)", "('be', 1)", "('or', 1)", "('not', 1)", "('to', 2)", "('be', 2)", ""]
+    )
+
+
+def test_without_pyflink_the_script_is_told_that_there_is_none(tmp_path: Path) -> None:
+    script = _write(tmp_path, "word_count.py", PYFLINK_WORD_COUNT)
+    done = penstock("run", "--runtime", "embedded", script, "--input", "x")
+    assert done.returncode == 1
+    assert "No module named 'pyflink'" in done.stderr
+
+
+_SETTINGS = """
+from penstock.common import Configuration
+from penstock.datastream import StreamExecutionEnvironment
+own = Configuration().set_string("penstock.block.size", "7")
+env = StreamExecutionEnvironment.get_execution_environment(own)
+print(env.get_parallelism(), *(env._effective_configuration().get(k) for k in ("penstock.block.size", "a.key", "spark.master")))
+env.set_parallelism(1)
+print(env.get_parallelism())
+"""
+
+
+def test_what_the_command_line_says_lies_below_what_the_program_says(tmp_path: Path) -> None:
+    script = _write(tmp_path, "settings.py", _SETTINGS)
+    done = penstock(
+        "run", "-p", "3", "-D", "penstock.block.size=9", "-D", "a.key= b=c ", "--master", "local[1]", script
+    )
+    assert done.stdout.split("\n") == ["3 7 b=c local[1]", "1", ""], done.stderr
+
+
+def test_savepoint_options_become_flinks_keys(tmp_path: Path) -> None:
+    script = _write(
+        tmp_path,
+        "keys.py",
+        "from penstock.common.global_configuration import GlobalConfiguration as G\n"
+        "for pair in sorted(G.load_configuration().to_dict().items()): print(*pair)\n",
+    )
+    done = penstock("run", "-s", "/sp/1", "--claim", "--allow-non-restored-state", script)
+    assert done.stdout.split("\n") == [
+        "execution.state-recovery.claim-mode CLAIM",
+        "execution.state-recovery.ignore-unclaimed-state true",
+        "execution.state-recovery.path /sp/1",
+        "",
+    ], done.stderr
+    refused = penstock("run", "--claim", script)
+    assert refused.returncode == 1
+    assert "--from-savepoint" in refused.stderr
+
+
+_ASYNC = """
+from penstock.datastream import StreamExecutionEnvironment
+import helper
+
+class Word:
+    def __init__(self, text):
+        self.text = text
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([1, 2, 3]).map(lambda n: Word(helper.shout(n))).map(lambda w: w.text).print()
+env.execute_async()
+print("script is done")
+"""
+
+
+def test_a_job_the_script_did_not_wait_for_is_waited_for_and_py_files_are_found(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    _write(tmp_path / "elsewhere", "helper.py", "def shout(n): return f'{n}!'\n")
+    script = _write(tmp_path, "job.py", _ASYNC)
+    done = penstock("run", "--runtime", "embedded", "--py-files", str(tmp_path / "elsewhere/helper.py"), script)
+    assert sorted(done.stdout.split("\n")) == ["", "1!", "2!", "3!", "script is done"], done.stderr
+
+
+def test_a_module_runs_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    _write(tmp_path / "package", "__init__.py", "")
+    _write(
+        tmp_path / "package",
+        "job.py",
+        "import sys\nfrom . import __name__ as own\nprint(__name__, own, sys.argv[1:])\n",
+    )
+    done = penstock("run", "-m", "package.job", "--flag", cwd=tmp_path)
+    assert done.stdout == "__main__ package ['--flag']\n", done.stderr
+
+
+def test_the_programs_error_is_shown_as_python_shows_it_and_ours_without_a_traceback(tmp_path: Path) -> None:
+    broken = _write(tmp_path, "broken.py", "def f():\n    raise KeyError('mine')\nf()\n")
+    done = penstock("run", broken)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'Traceback (most recent call last):\n  File "{broken}", line 3')
+    assert "penstock/" not in done.stderr
+    for arguments, words in (
+        (("run", str(tmp_path / "absent.py")), "cannot be read"),
+        (("run", "-D", "novalue", broken), "KEY=VALUE"),
+        (("run", "-m", "no.such.module"), "no.such.module"),
+    ):
+        refused = penstock(*arguments)
+        assert refused.returncode == 1
+        assert words in refused.stderr
+        assert "Traceback" not in refused.stderr
