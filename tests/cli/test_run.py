@@ -68,6 +68,7 @@ def test_savepoint_options_become_flinks_keys(tmp_path: Path) -> None:
 
 
 _ASYNC = """
+import sys
 from penstock.datastream import StreamExecutionEnvironment
 import helper
 
@@ -78,7 +79,7 @@ class Word:
 env = StreamExecutionEnvironment.get_execution_environment()
 env.from_collection([1, 2, 3]).map(lambda n: Word(helper.shout(n))).map(lambda w: w.text).print()
 env.execute_async()
-print("script is done")
+sys.stdout.write("script is done\\n")  # in one piece: the job prints from another thread
 """
 
 

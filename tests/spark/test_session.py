@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,8 @@ def test_modules_and_folders_named_by_python_files_reach_the_slots(
     configuration.set_string("python.files", f"{tmp_path / 'folder'},{tmp_path / 'shipped_module.py'}")
 
     def uses_both(n: int) -> str:
-        import shipped_module
-        import shipped_package
-
-        return str(shipped_module.shout(shipped_package.twice(n)))
+        module, package = import_module("shipped_module"), import_module("shipped_package")
+        return str(module.shout(package.twice(n)))
 
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     with env.from_collection([1, 2]).map(uses_both).execute_and_collect() as results:
