@@ -117,6 +117,7 @@ class DataStream:
         if parallelism < 1:
             raise JobDefinitionError(f"{self._node.where}: the parallelism must be at least 1, not {parallelism}")
         self._node.parallelism = parallelism
+        self._node.fixed_parallelism = True
         return self
 
     def set_uid_hash(self, uid_hash: str) -> DataStream:
@@ -420,9 +421,12 @@ class DataStream:
         return self._sink(PrintSink(sink_identifier), "Sink: Print to Std. Out")
 
     def _sink(self, sink: Sink, name: str, parallelism: int | None = None) -> DataStreamSink:
+        fixed = parallelism is not None
         if parallelism is None and len(self._origins) == 1:
-            parallelism = self._origins[0].node.parallelism
+            origin = self._origins[0].node
+            parallelism, fixed = origin.parallelism, origin.fixed_parallelism
         stream = self._apply(name, SinkOperator(sink, self._type), None, kind="sink", parallelism=parallelism)
+        stream._node.fixed_parallelism = fixed
         return DataStreamSink(stream._node)
 
     @overload
@@ -586,6 +590,7 @@ class DataStreamSink:
         if parallelism < 1:
             raise JobDefinitionError(f"{self._node.where}: the parallelism must be at least 1, not {parallelism}")
         self._node.parallelism = parallelism
+        self._node.fixed_parallelism = True
         return self
 
     def set_description(self, description: str) -> DataStreamSink:

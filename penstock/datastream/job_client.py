@@ -15,6 +15,7 @@ from penstock.common.job_status import JobStatus
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.requests import SavepointRequest
+from penstock.jobmanager.rescaling import RescaleRequest, RescaleResult
 
 
 class RunningJob(Protocol):
@@ -94,6 +95,12 @@ class JobClient:
         """
         request = SavepointRequest(directory=savepoint_directory, stop=True, drain=advance_to_end_of_event_time)
         return CompletableFuture(self._job.master.requests.savepoint(request))
+
+    def rescale(self, parallelism: int) -> CompletableFuture[RescaleResult]:
+        """Change the parallelism of the running job, between two epochs: operators that were given one of their own keep
+        it. The future is done when the first epoch has run at the new one; it fails, and the job goes on as it was, if the
+        job does not allow it."""
+        return CompletableFuture(self._job.master.requests.rescale(RescaleRequest(parallelism=parallelism)))
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return CompletableFuture(self._result)

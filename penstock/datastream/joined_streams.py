@@ -172,7 +172,9 @@ def _tagged(stream: DataStream, tag: int) -> DataStream:
     # As wide as its input, so that the two are chained.
     parallelism = stream._origins[0].node.parallelism if len(stream._origins) == 1 else None
     name = ("First Input", "Second Input")[tag]
-    return stream._apply(name, MapOperator(_Tag(tag), stream._type), None, parallelism=parallelism)
+    tagged = stream._apply(name, MapOperator(_Tag(tag), stream._type), None, parallelism=parallelism)
+    tagged._node.fixed_parallelism = parallelism is not None and stream._node.fixed_parallelism
+    return tagged
 
 
 class _TaggedKey:

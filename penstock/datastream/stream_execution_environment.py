@@ -227,9 +227,20 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         return stream
 
     def _source(
-        self, operator: SourceOperator, name: str, parallelism: int, type_info: TypeInformation | None
+        self,
+        operator: SourceOperator,
+        name: str,
+        parallelism: int,
+        type_info: TypeInformation | None,
     ) -> DataStream:
-        node = self._add_node(name, "source", operator, parallelism=parallelism, output_type=type_info, stateful=True)
+        node = self._add_node(
+            name,
+            "source",
+            operator,
+            parallelism=parallelism,
+            output_type=type_info,
+            stateful=True,
+        )
         return DataStream(self, [Origin(node)], type_info)
 
     # ---------------------------------------------------------------- building
@@ -287,6 +298,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                     source=edge.source,
                     target=edge.target,
                     partitioner=edge.partitioner or (Forward() if same else Rebalance()),
+                    implicit=edge.partitioner is None,
                     input=edge.input,
                     tag=edge.tag,
                 )

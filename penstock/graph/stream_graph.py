@@ -23,6 +23,7 @@ class StreamNode:
     operator: Any
     parallelism: int
     uid: str | None = None
+    fixed_parallelism: bool = False  # it was set for this operator: a rescale of the job leaves it alone
     max_parallelism: int | None = None
     chainable: bool = True  # may be chained to what feeds it
     head: bool = False  # start_new_chain: may not be chained to what feeds it, but to what follows
@@ -52,6 +53,7 @@ class StreamEdge:
     partitioner: Partitioner = field(default_factory=Forward)
     input: int = 0  # which input of a two-input operator
     tag: str | None = None  # a side output, or the main one
+    implicit: bool = False  # the program named no partitioner: forward or rebalance, as the parallelisms have it
 
 
 class StreamGraph:

@@ -38,7 +38,8 @@ class EpochPlan:
     restorable: bool  # no epoch has run since `base_checkpoint`: a lost task can be restored from it
     job_attempt: int = 0
     savepoint: str | None = None  # a folder: every task writes a full snapshot into it as well
-    last: bool = False  # no epoch is to follow: the sources have ended, or the job stops here
+    last: bool = False  # no epoch follows as things stand: the sources end, the job stops or is rescaled here
+    graph_version: int = 0  # one more for every rescale of the running job
     feedback: int = 0  # what came to a tail up to the end of this epoch is handed to its head by now
 
     @property

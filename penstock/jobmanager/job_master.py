@@ -26,8 +26,10 @@ from penstock.jobmanager.loops import LoopTracker
 from penstock.jobmanager.plan_log import PlanLog
 from penstock.jobmanager.recovery import import_savepoint
 from penstock.jobmanager.reporting import epoch_report
-from penstock.jobmanager.requests import Requests
+from penstock.jobmanager.requests import JobEndedError, Requests
+from penstock.jobmanager.rescaling import PendingRescale
 from penstock.jobmanager.savepoints import PendingSavepoint
+from penstock.jobmanager.serving import Asked, give_up, next_asked
 from penstock.jobmanager.source_planner import SourcePlanner
 from penstock.jobmanager.state_chains import StateChains, task_state
 from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch, Duplicate, Unknown
@@ -42,7 +44,7 @@ class _Pending:
     states: dict[str, Json]  # of the sources, once the epoch is done
     started: float
     spark_offsets: Json = None
-    savepoint: PendingSavepoint | None = None
+    asked: Asked | None = None  # what is served with it
 
 
 class JobMaster:
@@ -72,6 +74,9 @@ class JobMaster:
         self.reports: list[EpochReport] = []
         self.on_report: Callable[[EpochReport], None] | None = None
         self.requests = Requests()
+        self.graph_version = 0
+        self._rescale: PendingRescale | None = None  # checkpointed, and now the runtime's turn
+        self._rescaled: PendingRescale | None = None  # waiting for its first epoch
         self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records)
         self._reset_volatile()
 
@@ -100,7 +105,7 @@ class JobMaster:
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
         self.job_attempt += 1
-        self.abandon_savepoints()
+        self.abandon_requests()
         self._reset_volatile()
         manifest = None if self.store is None else self._find_checkpoint(self.store)
         self.restored = manifest
@@ -138,16 +143,35 @@ class JobMaster:
             ),
         )
 
-    def abandon_savepoints(self) -> None:
-        """A savepoint whose epoch did not complete is given up; the job goes on, and it can be asked for again."""
-        for pending in self._pending.values():
-            if pending.savepoint is not None:
-                pending.savepoint.fail(
-                    PenstockError(
-                        f"savepoint {pending.savepoint.folder} was not taken: epoch {pending.plan.epoch} failed, and the job "
-                        "went back to its last checkpoint. Ask for it again"
-                    )
+    def abandon_requests(self, *, ended: bool = False) -> None:
+        """What an epoch should have brought that did not complete is given up; the job goes on, and it can be asked for
+        again."""
+        for epoch, pending in self._pending.items():
+            if pending.asked is not None:
+                give_up(pending.asked, epoch)
+        for rescale in (self._rescale, self._rescaled):
+            if rescale is not None and ended:  # a job that goes back does so at its new parallelism
+                rescale.fail(
+                    JobEndedError("the job or its driver ended before an epoch had run at the new parallelism")
                 )
+
+    # ---------------------------------------------------------------- rescaling
+
+    @property
+    def rescaling(self) -> bool:
+        """The running epochs are over and a checkpoint is complete: the runtime is to end its attempt and call
+        `change_parallelism`."""
+        return self._rescale is not None
+
+    def change_parallelism(self) -> None:
+        """Go on, at the parallelism that was asked for, from the checkpoint just taken. `job` is another one then."""
+        assert self._rescale is not None
+        rescale, self._rescale = self._rescale, None
+        self.job = replace(self.job, graph=rescale.graph)
+        self._tasks = list(self.job.graph.tasks())
+        self.graph_version += 1
+        self._rescaled = rescale
+        self.recover()
 
     @property
     def base_version(self) -> str:
@@ -192,9 +216,11 @@ class JobMaster:
             self._plans.drop()
         if logged is not None:
             now = max(int(logged["processing_time"]), self._processing_time)
-        savepoint = self._next_savepoint() if logged is None and not self._plans.replaying else None
+        serve = logged is None and not self._plans.replaying
+        asked = next_asked(self.requests, self.job, self.storage) if serve else None
+        savepoint = asked if isinstance(asked, PendingSavepoint) else None
         drain = savepoint is not None and savepoint.request.drain
-        stop = stop or savepoint is not None
+        stop = stop or asked is not None
         sources, states = self._sources.drain(now) if drain else self._sources.plan(now, logged)
         for operator_id, done in (spark_finished or {}).items():
             done = done or drain
@@ -223,30 +249,16 @@ class JobMaster:
             restorable=restorable,
             job_attempt=self.job_attempt,
             savepoint=None if savepoint is None else savepoint.folder,
-            last=finished or (savepoint is not None and savepoint.ends_job),
+            last=finished or (asked is not None and asked.ends_run),
             feedback=self.epoch,
+            graph_version=self.graph_version,
         )
         if not drain:  # a drain that fails is not done again: the sources did not really end here
             self._plans.add(plan, states, known=logged is not None)
         self._coordinator.begin(epoch, checkpoint=plan.checkpoint)
-        self._pending[epoch] = _Pending(plan=plan, states=states, started=time.perf_counter(), savepoint=savepoint)
+        self._pending[epoch] = _Pending(plan=plan, states=states, started=time.perf_counter(), asked=asked)
         self.reach("before-run", epoch)
         return plan
-
-    def _next_savepoint(self) -> PendingSavepoint | None:
-        request = self.requests.next_savepoint()
-        if request is None:
-            return None
-        try:
-            return PendingSavepoint(
-                request,
-                job_id=self.job.job_id,
-                configured=self.settings.savepoint_dir,
-                job_folder=None if self.storage is None else self.storage.url,
-            )
-        except PenstockError as error:  # a folder that cannot be made is the asker's trouble, not the job's
-            request.answer.set_exception(error)
-            return None
 
     @property
     def looping(self) -> bool:
@@ -300,8 +312,9 @@ class JobMaster:
         epoch = completed.epoch
         pending = self._pending[epoch]
         plan = pending.plan
-        if pending.savepoint is not None and pending.savepoint.request.drain:
-            pending.savepoint.check(completed.acks)  # drained and no savepoint: the only way is back
+        savepoint = pending.asked if isinstance(pending.asked, PendingSavepoint) else None
+        if savepoint is not None and savepoint.request.drain:
+            savepoint.check(completed.acks)  # drained and no savepoint: the only way is back
         for task, ack in sorted(completed.acks.items()):  # committables are handed over in the order of subtasks
             self._accepted[task] = ack.attempt
             for sink_id, made in ack.committables.items():
@@ -311,10 +324,10 @@ class JobMaster:
         self.epoch = epoch
         self._loops.completed(completed.acks.values(), plan.processing_time)
         size, manifest_ms, commit_ms = self._make_durable(pending, completed)
-        saved = pending.savepoint is None or self._save(pending, pending.savepoint, completed)
-        stopped = pending.savepoint is not None and pending.savepoint.ends_job and saved
+        saved = savepoint is not None and self._save(pending, savepoint, completed)
+        stopped = savepoint is not None and savepoint.ends_run and saved
         self.finished = stopped or (plan.finished and self._loops.empty)
-        del self._pending[epoch]
+        self._serve_rescale(pending)
         report = epoch_report(
             self.job.graph,
             plan,
@@ -373,6 +386,18 @@ class JobMaster:
         self.reach("after-savepoint", completed.epoch)
         return True
 
+    def _serve_rescale(self, pending: _Pending) -> None:
+        del self._pending[pending.plan.epoch]
+        if self._rescaled is not None:
+            self._rescaled.done()
+            self._rescaled = None
+        if isinstance(pending.asked, PendingRescale):
+            if self.finished:
+                pending.asked.fail(JobEndedError("the rescaling did not come about: the job has ended"))
+            else:
+                pending.asked.stopped(pending.plan.epoch)
+                self._rescale = pending.asked
+
     def _write_manifest(
         self, pending: _Pending, completed: CompletedEpoch[TaskAck], committables: dict[str, list[Any]]
     ) -> int:
@@ -424,7 +449,7 @@ class JobMaster:
         )
 
     def close(self) -> None:
-        self.abandon_savepoints()
+        self.abandon_requests(ended=True)
         self.requests.close("the job has ended")
         self._sources.close()
         for committer in self._committers.values():

@@ -10,8 +10,10 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from penstock.errors import PenstockError
+from penstock.jobmanager.rescaling import RescaleRequest, RescaleResult
 
 
 class JobEndedError(PenstockError):
@@ -26,27 +28,37 @@ class SavepointRequest:
     answer: Future[str] = field(default_factory=Future)  # the savepoint's folder
 
 
+Request: TypeAlias = SavepointRequest | RescaleRequest
+
+
 class Requests:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._savepoints: deque[SavepointRequest] = deque()
+        self._waiting: deque[Request] = deque()
         self._closed: str | None = None
 
     def savepoint(self, request: SavepointRequest) -> Future[str]:
-        with self._lock:
-            if self._closed is None:
-                self._savepoints.append(request)
-                return request.answer
-        request.answer.set_exception(JobEndedError(f"no savepoint can be taken: {self._closed}"))
+        self._add(request)
         return request.answer
 
-    def next_savepoint(self) -> SavepointRequest | None:
+    def rescale(self, request: RescaleRequest) -> Future[RescaleResult]:
+        self._add(request)
+        return request.answer
+
+    def _add(self, request: Request) -> None:
+        with self._lock:
+            if self._closed is None:
+                self._waiting.append(request)
+                return
+        request.answer.set_exception(self._too_late(request))
+
+    def next(self) -> Request | None:
         """The oldest one that nobody has given up. From now on it cannot be cancelled."""
         while True:
             with self._lock:
-                if not self._savepoints:
+                if not self._waiting:
                     return None
-                request = self._savepoints.popleft()
+                request = self._waiting.popleft()
             if request.answer.set_running_or_notify_cancel():
                 return request
 
@@ -54,8 +66,12 @@ class Requests:
         """The job is over: what nobody will serve any more fails, also what comes later."""
         with self._lock:
             self._closed = reason
-            left = list(self._savepoints)
-            self._savepoints.clear()
+            left = list(self._waiting)
+            self._waiting.clear()
         for request in left:
             if request.answer.set_running_or_notify_cancel():
-                request.answer.set_exception(JobEndedError(f"no savepoint was taken: {reason}"))
+                request.answer.set_exception(self._too_late(request))
+
+    def _too_late(self, request: Request) -> JobEndedError:
+        asked = "savepoint" if isinstance(request, SavepointRequest) else "rescaling"
+        return JobEndedError(f"the {asked} that was asked for did not come about: {self._closed}")

@@ -37,7 +37,7 @@ class PendingSavepoint:
         self.folder = self._storage.url
 
     @property
-    def ends_job(self) -> bool:
+    def ends_run(self) -> bool:
         return self.request.stop
 
     def check(self, acks: Mapping[TaskId, TaskAck]) -> None:

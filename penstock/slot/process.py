@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage import open_storage
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import PenstockError, StateLostError, UserFunctionError
+from penstock.errors import PenstockError, SlotError, StateLostError, UserFunctionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.settings import JobSettings
 from penstock.slot.exchange_rows import SCHEMA
@@ -38,6 +38,7 @@ from penstock.slot.wire import Frame, Wire
 TOKEN_VARIABLE = "PENSTOCK_SLOT_TOKEN"
 _SILENCE_S = 3600.0
 _WATCH_S = 0.25
+_JOB_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class SlotJob:
     settings: JobSettings
     storage_url: str | None
     job_parameters: Mapping[str, str]
+    graph_version: int = 0
 
 
 class SlotProcess:
@@ -60,6 +62,7 @@ class SlotProcess:
         self._held = HeldTasks(job.graph, self._store)
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._running = threading.Lock()
+        self._job_changed = threading.Condition()
         self._active: Wire | None = None
         self._driver_lock = threading.Lock()
         self.last_used = time.monotonic()
@@ -74,6 +77,7 @@ class SlotProcess:
             previous, self._active = self._active, wire
             if previous is not None:
                 previous.close()
+            self._wait_for_job(pickle.loads(request["plan"]).graph_version)
             with self._running:
                 self.last_used = time.monotonic()
                 self._run(wire, request)
@@ -83,6 +87,23 @@ class SlotProcess:
             if self._active is wire:
                 self._active = None
             wire.close()
+
+    def change_job(self, job: SlotJob) -> None:
+        """The job runs at another parallelism now. Nothing runs: the driver says so between two epochs."""
+        with self._running, self._job_changed:
+            self._held.close()
+            self._job = job
+            self._held = HeldTasks(job.graph, self._store)
+            self._job_changed.notify_all()
+
+    def _wait_for_job(self, version: int) -> None:
+        """The driver's word and the relay's come on different connections."""
+        with self._job_changed:
+            if not self._job_changed.wait_for(lambda: self._job.graph_version == version, timeout=_JOB_TIMEOUT_S):
+                raise SlotError(
+                    f"slot {self._slot} knows version {self._job.graph_version} of the job's graph and was asked to run version "
+                    f"{version}; the driver did not send it within {_JOB_TIMEOUT_S:.0f} s"
+                )
 
     def _run(self, wire: Wire, request: dict[str, Any]) -> None:
         plan = pickle.loads(request["plan"])
@@ -151,10 +172,11 @@ def _watch(slot: SlotProcess, executor_pid: int, executor_started: float) -> Non
             os._exit(0)
 
 
-def _follow_driver(driver: Wire) -> None:
-    """The driver says nothing but "stop"; a closed connection means the same."""
+def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
+    """The driver sends the job again when it is rescaled. Anything else, like a closed connection, means "stop"."""
     with contextlib.suppress(Exception):
-        driver.receive_message()
+        while "job" in (message := driver.receive_message()):
+            slot.change_job(cloudpickle.loads(message["job"]))
     os._exit(0)
 
 
@@ -192,7 +214,7 @@ def main(argv: list[str] | None = None) -> None:
     gc.set_threshold(100_000, 20, 50)
     slot = SlotProcess(args.slot, token, driver, job)
     threading.Thread(target=_watch, args=(slot, args.executor, executor_started), daemon=True).start()
-    threading.Thread(target=_follow_driver, args=(driver,), daemon=True).start()
+    threading.Thread(target=_follow_driver, args=(driver, slot), daemon=True).start()
     while True:
         sock, _ = listener.accept()
         threading.Thread(target=slot.serve, args=(sock,), daemon=True).start()

@@ -71,6 +71,20 @@ class SlotRegistry:
         with self._lock:
             self._epoch = None
 
+    def change_job(self, job: bytes, slots: int) -> None:
+        """The job runs in `slots` slots now. Between two epochs: slots that stay get the new job, the others end."""
+        with self._lock:
+            self._job = job
+            surplus = [self._slots.pop(number) for number in list(self._slots) if number >= slots]
+            staying = list(self._slots.values())
+        for slot in surplus:
+            slot.wire.close()
+        for slot in staying:
+            try:
+                slot.wire.send_message({"job": job})
+            except OSError:  # it is dying: its successor gets the new job when it registers
+                slot.wire.close()
+
     @property
     def failure(self) -> SlotFailure | None:
         with self._lock:

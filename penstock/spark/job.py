@@ -86,9 +86,10 @@ class SparkJob:
             self.registry = self._open_registry()
             while not master.finished and not self._cancelled.is_set():
                 error = self._attempt()
-                if error is None:
+                if error is None and not self._rescale():
                     break
-                self._restart_or_fail(error)
+                if error is not None:
+                    self._restart_or_fail(error)
         finally:
             if self.registry is not None:
                 self.registry.close()
@@ -129,9 +130,29 @@ class SparkJob:
             return
         self.on_state("RUNNING")
 
+    def _rescale(self) -> bool:
+        """Whether the query ended only because the job goes on at another parallelism: the number of partitions is in the
+        plan, so the query is made anew, while the job, and slots that are still needed, stay."""
+        if not self.master.rescaling or self._cancelled.is_set():
+            return False
+        assert self.registry is not None
+        try:
+            self.master.change_parallelism()
+        except (FencedError, CorruptSnapshotError, JobDefinitionError):
+            raise
+        except Exception as error:
+            self._restart_or_fail(error)
+        self._job = self.master.job
+        self.registry.change_job(self._slot_job(), self._job.graph.slots)
+        return True
+
     def _open_registry(self) -> SlotRegistry:
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
+        self._bind = "127.0.0.1" if local else None
+        return SlotRegistry("127.0.0.1" if local else host, self._slot_job())
+
+    def _slot_job(self) -> bytes:
         storage = self.master.storage
         slot_job = SlotJob(
             job_id=self._job.job_id,
@@ -139,10 +160,9 @@ class SparkJob:
             settings=self._job.settings,
             storage_url=None if storage is None else storage.url,
             job_parameters=self._job.job_parameters,
+            graph_version=self.master.graph_version,
         )
-        blob = cloudpickle.dumps(travelling(slot_job))
-        self._bind = "127.0.0.1" if local else None
-        return SlotRegistry("127.0.0.1" if local else host, blob)
+        return cloudpickle.dumps(travelling(slot_job))  # type: ignore[no-any-return]
 
     # ---------------------------------------------------------------- one attempt
 
@@ -294,7 +314,7 @@ class _Attempt:
         self._spark_job.spark_jobs += 1
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
         master.complete_epoch(epoch, acks, spark_offsets=progress.to_json() if sources else None)
-        if master.finished:
+        if master.finished or master.rescaling:
             self._over.set()
 
     def _give_up(self, epoch: int) -> None:

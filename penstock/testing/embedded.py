@@ -89,6 +89,9 @@ class EmbeddedJob:
             while not self.master.finished and not self._cancelled.is_set():
                 try:
                     self._attempt()
+                    if self.master.rescaling:
+                        self.master.change_parallelism()
+                        self._job = self.master.job
                 except (Exception, SimulatedCrash) as error:
                     self._recover(error)
         finally:
@@ -120,7 +123,7 @@ class EmbeddedJob:
         dead = self.master
         master = JobMaster(self._job, dead.storage, clock=dead.clock)
         master.reports, master.on_report = dead.reports, dead.on_report
-        dead.abandon_savepoints()
+        dead.abandon_requests(ended=True)
         master.requests = dead.requests  # clients ask the job, whichever process runs it
         self._adopt(master)
         master.start()
@@ -174,7 +177,7 @@ class EmbeddedJob:
 
     def _run(self, execution: Execution) -> None:
         self._planned_last = False
-        while not self.master.finished:
+        while not self.master.finished and not self.master.rescaling:
             can_plan = not self._planned_last and self._may_plan()
             steps = execution.runnable() if self._schedule == "random" else []
             if steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
