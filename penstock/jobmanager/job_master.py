@@ -7,6 +7,7 @@ design's §4: manifest (the instant of commit), then sinks, and only then may th
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +19,9 @@ from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.connectors.base import Committer, Json
 from penstock.errors import FencedError, PenstockError, ProtocolError
+from penstock.graph.rescale import adjustable_parallelism
 from penstock.jobmanager import faults
+from penstock.jobmanager.autoscale import Autoscaler
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, SourceRanges, TaskAck
@@ -27,13 +30,15 @@ from penstock.jobmanager.plan_log import PlanLog
 from penstock.jobmanager.recovery import import_savepoint
 from penstock.jobmanager.reporting import epoch_report
 from penstock.jobmanager.requests import JobEndedError, Requests
-from penstock.jobmanager.rescaling import PendingRescale
+from penstock.jobmanager.rescaling import PendingRescale, RescaleRequest
 from penstock.jobmanager.savepoints import PendingSavepoint
 from penstock.jobmanager.serving import Asked, give_up, next_asked
 from penstock.jobmanager.source_planner import SourcePlanner
 from penstock.jobmanager.state_chains import StateChains, task_state
 from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch, Duplicate, Unknown
 from penstock.protocol.ids import CheckpointId, Epoch, Generation, TaskId
+
+_log = logging.getLogger("penstock")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +80,7 @@ class JobMaster:
         self.on_report: Callable[[EpochReport], None] | None = None
         self.requests = Requests()
         self.graph_version = 0
+        self._autoscaler = None if job.settings.autoscale is None else Autoscaler(job.settings.autoscale)
         self._rescale: PendingRescale | None = None  # checkpointed, and now the runtime's turn
         self._rescaled: PendingRescale | None = None  # waiting for its first epoch
         self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records)
@@ -162,6 +168,15 @@ class JobMaster:
         """The running epochs are over and a checkpoint is complete: the runtime is to end its attempt and call
         `change_parallelism`."""
         return self._rescale is not None
+
+    def _follow_load(self, report: EpochReport) -> None:
+        now = adjustable_parallelism(self.job.graph.job)
+        if self._autoscaler is None or now is None or self.finished or self.rescaling:
+            return
+        wanted = self._autoscaler.observe(report, now)
+        if wanted is not None and wanted != now:
+            _log.info("job %r goes from parallelism %d to %d", self.job.graph.job.job_name, now, wanted)
+            self.requests.rescale(RescaleRequest(parallelism=wanted))
 
     def change_parallelism(self) -> None:
         """Go on, at the parallelism that was asked for, from the checkpoint just taken. `job` is another one then."""
@@ -341,6 +356,7 @@ class JobMaster:
         )
         self.reports.append(report)
         del self.reports[:-1000]
+        self._follow_load(report)
         if self.on_report is not None:
             self.on_report(report)
         self.reach("before-spark-log", epoch)

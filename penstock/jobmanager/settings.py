@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.errors import ConfigurationError
+from penstock.jobmanager.autoscale import AutoscaleSettings
 
 _UNITS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -41,6 +43,7 @@ class JobSettings:
     recovery_path: str | None = None  # a savepoint, or a checkpoint of another job folder
     claim: bool = False  # the savepoint becomes the job's own, to delete when it is not needed any more
     savepoint_dir: str | None = None
+    autoscale: AutoscaleSettings | None = None
     restart: RestartStrategyConfiguration | None = None
     epoch_timeout_ms: int = 600_000
 
@@ -93,8 +96,35 @@ class JobSettings:
             recovery_path=config.get("execution.state-recovery.path") or config.get("execution.savepoint.path") or None,
             claim=_claim(config),
             savepoint_dir=config.get("execution.checkpointing.savepoint-dir") or config.get("state.savepoints.dir"),
+            autoscale=_autoscale(config, number, epoch_interval),
             restart=_restart(config),
         )
+
+
+def _autoscale(
+    config: Mapping[str, str], number: Callable[..., int], epoch_interval: int | None
+) -> AutoscaleSettings | None:
+    prefix = "penstock.rescale.auto."
+    if config.get(prefix + "enabled", "false").lower() != "true":
+        return None
+    if config.get("execution.checkpointing.interval") is None:
+        raise ConfigurationError(
+            f"{prefix}enabled: a job is rescaled through its checkpoints; set execution.checkpointing.interval as well"
+        )
+    least = number(prefix + "min", 1)
+    target = config.get(prefix + "target")
+    if target is None:
+        target_ms = epoch_interval if epoch_interval else JobSettings().epoch_interval_ms
+    else:
+        target_ms = max(1, duration_ms(prefix + "target", target))
+    return AutoscaleSettings(
+        least=least,
+        most=number(prefix + "max", max(least, os.cpu_count() or 1), least),
+        target_ms=target_ms,
+        up_after=number(prefix + "up-after", 5),
+        down_after=number(prefix + "down-after", 30),
+        cooldown=number(prefix + "cooldown", 10, 0),
+    )
 
 
 def _claim(config: Mapping[str, str]) -> bool:

@@ -164,3 +164,18 @@ def test_without_checkpoints_a_running_job_cannot_be_rescaled(request: pytest.Fi
     runtime.run()
     with pytest.raises(PenstockError, match="checkpointing is off"):
         answer.result(0)
+
+
+def test_a_job_that_cannot_keep_up_is_scaled_up_and_one_that_idles_down(tmp_path: Path) -> None:
+    """Embedded, nothing gets faster with more subtasks: what is tested is that the decision reaches the job."""
+    config = Configuration()
+    config.set_string("penstock.rescale.auto.enabled", "true")
+    config.set_string("penstock.rescale.auto.min", "3")
+    config.set_string("penstock.rescale.auto.max", "4")
+    env = environment(tmp_path, 2)
+    env.configure(config)
+    build(env, tmp_path, 12_000, None, SPLITS)
+    client = env.execute_async("follows its load")
+    client.get_job_execution_result().result()
+    assert widths(client)[:2] == [2, 3], "below the least it may have"
+    assert verify(tmp_path, 12_000, SPLITS)["records"] == 12_000
