@@ -27,15 +27,12 @@ _MODULES: Final = {
     "pyflink.datastream.connectors.kafka": f"{_SPARK_SOURCE}; for a sink {_OWN_SINK}",
     "pyflink.datastream.connectors.jdbc": _OWN_SINK,
     "pyflink.datastream.formats": "FileSource and FileSink read and write Parquet, CSV, NDJSON and text themselves",
-    "pyflink.datastream.async_data_stream": "call the service in a map() with a larger parallelism",
 }
 
 _NO_JAVA_OBJECT: Final = f"{_NO_JVM}, so there is no object of Java's behind it"
 _PICKLED: Final = "records without a declared type are pickled; declare types with Types.*"
 
 _NAMES: Final = {
-    "AsyncDataStream": "call the service in a map() with a larger parallelism",
-    "AsyncFunction": "call the service in a map() with a larger parallelism",
     "AssignerWithPeriodicWatermarksWrapper": "write a WatermarkGenerator and use WatermarkStrategy.for_generator",
     "BulkWriterFactory": "FileSink writes Parquet itself: FileSink.parquet",
     "CustomCheckpointStorage": "name a folder that every slot reaches: FileSystemCheckpointStorage",

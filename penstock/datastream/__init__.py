@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.compat.absent import missing_name
 
 if TYPE_CHECKING:
+    from penstock.datastream.async_data_stream import (
+        AsyncDataStream,
+    )
     from penstock.datastream.checkpoint_config import (
         CheckpointConfig,
     )
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
     from penstock.datastream.functions import (
         AggregateFunction,
         AllWindowFunction,
+        AsyncFunction,
+        AsyncRetryPredicate,
+        AsyncRetryStrategy,
         BroadcastProcessFunction,
         CoFlatMapFunction,
         CoGroupFunction,
@@ -121,6 +127,10 @@ _HOME = {
     "AggregateFunction": "functions",
     "AllWindowFunction": "functions",
     "AllWindowedStream": "windowed_stream",
+    "AsyncDataStream": "async_data_stream",
+    "AsyncFunction": "functions",
+    "AsyncRetryPredicate": "functions",
+    "AsyncRetryStrategy": "functions",
     "BroadcastConnectedStream": "connected_streams",
     "BroadcastProcessFunction": "functions",
     "BroadcastStream": "connected_streams",
@@ -186,6 +196,10 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",

@@ -6,6 +6,7 @@ a job that went back), comparing versions decides: fold and go on, roll back and
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,8 @@ class HeldTasks:
             if held.dirty:
                 held = self._again(held, task, settings, emit)
         else:
+            if held is not None:
+                _abandon(held)
             held = self._restore(task, plan, wanted, settings, emit)
         held.subtask.rebind(settings, emit)
         self._held[task] = held
@@ -70,6 +73,7 @@ class HeldTasks:
 
     def _again(self, held: HeldTask, task: TaskId, settings: SubtaskSettings, emit: Emit) -> HeldTask:
         """A retry: confirmed tables are kept, everything an attempt touched is dropped."""
+        _abandon(held)
         held.subtask.rollback()
         subtask = Subtask(self._graph, task, settings, emit, states=held.subtask.states)
         subtask.resume(held.gate, held.finished)
@@ -107,3 +111,9 @@ class HeldTasks:
         for held in self._held.values():
             held.subtask.close()
         self._held.clear()
+
+
+def _abandon(held: HeldTask) -> None:
+    """Let functions release what they hold (threads, connections); what they say now would hide the next error."""
+    with contextlib.suppress(Exception):
+        held.subtask.close()

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat.absent import missing_name
+from penstock.datastream.functions.asynchronous import (
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+)
 from penstock.datastream.functions.base import Function, KeyedStateStore, RuntimeContext
 from penstock.datastream.functions.broadcast import (
     BaseBroadcastProcessFunction,
@@ -44,6 +49,9 @@ from penstock.datastream.timerservice import TimerService
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
     "BroadcastProcessFunction",
     "CoFlatMapFunction",
