@@ -10,7 +10,7 @@ from penstock.checkpoint.manifest import FileState, Manifest, StateHandle, TaskS
 from penstock.errors import StorageError
 from penstock.operators.subtask import SnapshotContents
 from penstock.state import snapshot_file
-from penstock.state.backend import OPERATOR_KINDS
+from penstock.state.operator_lists import UNION, Dealer, newest_lists
 from penstock.state.snapshot_file import TableDelta
 
 _CHANNEL_KIND = "channel"  # a table of its own: number on the way → (channel, event)
@@ -63,15 +63,19 @@ def contents_for(
     """The snapshots a subtask restores from, oldest first per old subtask. `operators` are those of its vertex: they may
     have been chained otherwise when the checkpoint was taken.
 
-    With unchanged parallelism only its own files are read. Otherwise all of the vertex's: keyed entries are filtered by
-    key group when they are loaded, list state is dealt out element by element, union state goes to everyone.
+    With unchanged parallelism only its own files are read, and the others' if there are union lists. Otherwise all of the
+    vertex's: keyed entries are filtered by key group when they are loaded, list state is dealt out element by element, union
+    state goes to everyone.
     """
     mine = _tasks_of(manifest, state_id, set(operators))
     same = [t for t in mine if t.vertex == state_id and t.parallelism == parallelism and t.subtask == subtask]
     if same and all(t.vertex == state_id for t in mine):
-        yield from _chain(same[0], read)
+        own = _chain(same[0], read)
+        union = any(table.kind == UNION for contents in own for table in contents.tables)
+        for task in mine if union else same:  # in the same order for everyone
+            yield from own if task is same[0] else map(_union_only, _chain(task, read))
         return
-    dealt = 0
+    dealer = Dealer(subtask, parallelism)
     for task in mine:
         for contents in _chain(task, read):
             if contents.channel_state:
@@ -80,16 +84,7 @@ def contents_for(
                     f"{task.vertex}/{task.subtask} (it is unaligned), and that vertex now has another parallelism or is gone: "
                     "resume with the same parallelism, take an aligned checkpoint, and rescale from that one"
                 )
-            tables = []
-            for table in contents.tables:
-                if table.kind == "operator-list":
-                    picked = [i for i in range(len(table)) if (dealt + i) % parallelism == subtask]
-                    dealt += len(table)
-                    table = _select(table, picked)
-                elif table.kind == "broadcast" and task.subtask != 0:
-                    continue
-                tables.append(table)
-            yield replace(contents, tables=tables)
+            yield replace(contents, tables=dealer.share(task.subtask, contents.tables))
 
 
 def _tasks_of(manifest: Manifest, state_id: str, operators: set[str]) -> list[TaskState]:
@@ -99,27 +94,22 @@ def _tasks_of(manifest: Manifest, state_id: str, operators: set[str]) -> list[Ta
     return [t for t in manifest.tasks if t.vertex == state_id] or list(manifest.tasks)
 
 
-def _chain(task: TaskState, read: Callable[[StateHandle], bytes]) -> Iterable[SnapshotContents]:
-    """A full snapshot and its deltas. Operator lists and the gate are whole in each: only the last one counts."""
-    last = len(task.handles) - 1
-    for index, handle in enumerate(task.handles):
+def _chain(task: TaskState, read: Callable[[StateHandle], bytes]) -> list[SnapshotContents]:
+    """A full snapshot and its deltas. Of each operator list the newest counts; of the gate and the channels the last."""
+    chain = []
+    for handle in task.handles:
         source = (
             handle.path if isinstance(handle, FileState) else f"manifest (inline state of {task.vertex}/{task.subtask})"
         )
-        contents = decode_contents(read(handle), source)
-        if index != last:
-            contents.tables = [table for table in contents.tables if table.kind not in OPERATOR_KINDS]
+        chain.append(decode_contents(read(handle), source))
+    for contents, tables in zip(chain, newest_lists([contents.tables for contents in chain]), strict=True):
+        contents.tables = tables
+        if contents is not chain[-1]:
             contents.gate = None
             contents.channel_state = []
-        yield contents
+    return chain
 
 
-def _select(table: TableDelta, indices: list[int]) -> TableDelta:
-    return replace(
-        table,
-        key_groups=[int(table.key_groups[i]) for i in indices],
-        keys=[table.keys[i] for i in indices],
-        values=[table.values[i] for i in indices],
-        namespaces=None if table.namespaces is None else [table.namespaces[i] for i in indices],
-        deleted=None if table.deleted is None else [table.deleted[i] for i in indices],
-    )
+def _union_only(contents: SnapshotContents) -> SnapshotContents:
+    """Another subtask's part of the union lists."""
+    return SnapshotContents(tables=[table for table in contents.tables if table.kind == UNION], gate=None)

@@ -43,10 +43,21 @@ OUT = TypeVar("OUT")
 
 
 class OperatorStateStore(ABC):
-    """State of an operator that belongs to no key."""
+    """State of an operator that belongs to no key, see `CheckpointedFunction`. Each subtask has its own. Asking twice for
+    one name gives the same state."""
 
     @abstractmethod
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]: ...
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list whose elements are dealt out evenly when the parallelism changes."""
+
+    @abstractmethod
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list of which every subtask gets the elements of all subtasks whenever it is restored from a checkpoint: each
+        picks its own, and puts only those back."""
+
+    @abstractmethod
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        """A map that is the same in every subtask; the function must change it in the same way in each."""
 
 
 class State(ABC):

@@ -27,6 +27,7 @@ from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, Edge, Origin
 from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.functions import CheckpointedFunction
 from penstock.datastream.iterative_stream import OpenIteration, settle
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.misuse import call_site, check_program
@@ -265,7 +266,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             operator=operator,
             parallelism=parallelism or self._default_parallelism,
             output_type=output_type,
-            stateful=stateful,
+            stateful=stateful or any(isinstance(f, CheckpointedFunction) for f in operator.checkpointed_functions()),
             location=location,
         )
         self._nodes[node.id] = node

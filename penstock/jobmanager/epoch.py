@@ -40,6 +40,7 @@ class EpochPlan:
     savepoint: str | None = None  # a folder: every task writes a full snapshot into it as well
     last: bool = False  # no epoch follows as things stand: the sources end, the job stops or is rescaled here
     graph_version: int = 0  # one more for every rescale of the running job
+    aborted_checkpoints: tuple[int, ...] = ()  # begun in an earlier attempt and never completed
     feedback: int = 0  # what came to a tail up to the end of this epoch is handed to its head by now
 
     @property

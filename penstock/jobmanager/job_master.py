@@ -84,6 +84,8 @@ class JobMaster:
         self._rescale: PendingRescale | None = None  # checkpointed, and now the runtime's turn
         self._rescaled: PendingRescale | None = None  # waiting for its first epoch
         self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records)
+        self._begun_checkpoints: set[int] = set()
+        self._aborted: tuple[int, ...] = ()  # to be told to listeners until an epoch has completed
         self._reset_volatile()
 
     def _reset_volatile(self) -> None:
@@ -117,6 +119,8 @@ class JobMaster:
         self.restored = manifest
         self.epoch = 0 if manifest is None else int(manifest.epoch)
         self._coordinator.reset(self.epoch)
+        self._aborted = tuple(sorted({*self._aborted, *(c for c in self._begun_checkpoints if c > self.epoch)}))
+        self._begun_checkpoints.clear()
         version = self.base_version
         self._accepted = dict.fromkeys(self._tasks, version)
         if manifest is not None:
@@ -267,7 +271,10 @@ class JobMaster:
             last=finished or (asked is not None and asked.ends_run),
             feedback=self.epoch,
             graph_version=self.graph_version,
+            aborted_checkpoints=self._aborted,
         )
+        if plan.checkpoint:
+            self._begun_checkpoints.add(epoch)
         if not drain:  # a drain that fails is not done again: the sources did not really end here
             self._plans.add(plan, states, known=logged is not None)
         self._coordinator.begin(epoch, checkpoint=plan.checkpoint)
@@ -337,6 +344,7 @@ class JobMaster:
         timers = [t for ack in completed.acks.values() if (t := ack.next_processing_timer) is not None]
         self._next_timer = min(timers, default=None)
         self.epoch = epoch
+        self._aborted = ()
         self._loops.completed(completed.acks.values(), plan.processing_time)
         size, manifest_ms, commit_ms = self._make_durable(pending, completed)
         saved = savepoint is not None and self._save(pending, savepoint, completed)
@@ -434,6 +442,7 @@ class JobMaster:
                     f"is generation {self.generation}: another driver runs this job; this one stops and changes nothing"
                 )
         self.restored = manifest
+        self._begun_checkpoints.discard(plan.epoch)
         self._last_checkpoint_ms = self.clock()
         self._dirty = False
         return size

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from penstock.errors import PenstockError, UserFunctionError
+from penstock.operators import checkpointing
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block, Rows
 from penstock.state.backend import OperatorState
@@ -58,6 +59,7 @@ class OperatorContext:
     job_id: str
     block_size: int
     processing_time: Callable[[], int]
+    restored_checkpoint: Callable[[], int | None] = lambda: None  # the epoch whose end the state in here is from
 
 
 def shorten(value: Any, limit: int = 300) -> str:
@@ -73,6 +75,7 @@ class Operator(ABC):
 
     ctx: OperatorContext
     runtime_context: OperatorRuntimeContext
+    makes_watermarks = False  # True: those from upstream do not go through it
 
     def __init__(self) -> None:
         self.current_watermark = MIN_WATERMARK
@@ -90,7 +93,12 @@ class Operator(ABC):
         """Functions with open() and close()."""
         return ()
 
+    def checkpointed_functions(self) -> Iterable[Any]:
+        """Those that may be a CheckpointedFunction or a CheckpointListener."""
+        return self.user_functions()
+
     def open(self) -> None:
+        checkpointing.initialize_functions(self)
         for function in self.user_functions():
             if hasattr(function, "open"):
                 try:

@@ -1,7 +1,7 @@
 """The broadcast state pattern: input 0 is the data, input 1 is broadcast to every subtask.
 
-The state is in memory as plain dicts; at each barrier it is written whole as operator state of kind "broadcast", of
-which a job that starts with another parallelism gives every subtask a copy of the first one's.
+The state is in memory as plain dicts and is stored as operator state, of which a job that starts with another parallelism
+gives every subtask a copy of the first one's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from penstock.errors import JobDefinitionError
 from penstock.operators.base import OperatorContext
 from penstock.operators.co import Call, Selector, TwoInputOperator
 from penstock.state.broadcast import ReadableBroadcast, WritableBroadcast
-
-_KIND = "broadcast"
 
 
 class _Clocks:
@@ -69,24 +67,19 @@ class BroadcastOperator(TwoInputOperator):
 
     def setup(self, ctx: OperatorContext) -> None:
         super().setup(ctx)
-        self._maps: dict[str, dict[Any, Any]] = {name: {} for name in self.names}
         self._data_side, self._broadcast_side = DataSideContext(self), BroadcastSideContext(self)
 
     def restore_state(self) -> None:
-        self._maps = {name: dict(self.ctx.state.operator_list(name, _KIND)) for name in self.names}
-
-    def snapshot_state(self) -> None:
-        for name, entries in self._maps.items():
-            self.ctx.state.operator_list(name, _KIND)[:] = entries.items()
+        for name in self.names:
+            self.ctx.state.broadcast_map(name)
 
     def entries(self, descriptor: MapStateDescriptor) -> dict[Any, Any]:
-        try:
-            return self._maps[descriptor.name]
-        except KeyError:
+        if descriptor.name not in self.names:
             raise JobDefinitionError(
                 f"operator {self.ctx.name!r} asks for broadcast state {descriptor.name!r}, but its stream was broadcast with "
                 f"{', '.join(map(repr, self.names))}: pass the descriptor to broadcast() as well"
-            ) from None
+            )
+        return self.ctx.state.broadcast_map(descriptor.name)
 
     def call(self, input: int) -> tuple[str, Call]:
         if input == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
@@ -18,16 +19,22 @@ class SinkOperator(Operator):
         self.input_type = input_type
         self._writer: SinkWriter | None = None
 
-    def begin_epoch(self, epoch: int, attempt: str) -> None:
-        if self._writer is None:
-            self._writer = self.sink.create_writer(
-                WriterContext(
-                    job_id=self.ctx.job_id,
-                    sink_id=self.ctx.operator_id,
-                    subtask=self.ctx.subtask,
-                    parallelism=self.ctx.parallelism,
-                )
+    def checkpointed_functions(self) -> Iterable[Any]:
+        return () if self._writer is None else (self._writer,)
+
+    def open(self) -> None:
+        self._writer = self.sink.create_writer(
+            WriterContext(
+                job_id=self.ctx.job_id,
+                sink_id=self.ctx.operator_id,
+                subtask=self.ctx.subtask,
+                parallelism=self.ctx.parallelism,
             )
+        )
+        super().open()
+
+    def begin_epoch(self, epoch: int, attempt: str) -> None:
+        assert self._writer is not None
         self._writer.begin_epoch(epoch, attempt)
 
     def process(self, input: int, block: Block) -> None:

@@ -16,6 +16,7 @@ from penstock.connectors.base import SplitRange
 from penstock.errors import ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.stream_graph import StreamNode
+from penstock.operators import checkpointing
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
 from penstock.operators.convert import to_columns, travels_as_arrow
 from penstock.operators.iteration import Feedback, IterationHead, IterationTail
@@ -138,6 +139,9 @@ class Subtask:
         self._graph = graph
         self._emit = emit
         self.processing_time = 0
+        self.epoch = 0  # the one that is running or ran last
+        self.confirmed: int | None = None  # the epoch whose end the confirmed state is from; None: there is none
+        self._notified: int | None = None
         self.owned = key_group_range(task.subtask, self.vertex.parallelism, graph.job.max_parallelism)
         self.channels = graph.input_channels(task)
         self._input_of = {c.channel: c.input for c in self.channels}
@@ -211,6 +215,7 @@ class Subtask:
                     job_id=self.settings.job_id,
                     block_size=self.settings.block_size,
                     processing_time=lambda: self.processing_time,
+                    restored_checkpoint=lambda: self.confirmed,
                 )
             )
 
@@ -236,8 +241,13 @@ class Subtask:
 
     def open(self) -> None:
         """After `restore`, if there is something to restore."""
-        for operator in reversed(self.chain):
+        for operator in self.chain:
             operator.restore_state()
+        for edge in self.vertex.chained:  # heads first: behind a source nobody else says where event time was
+            upstream, operator = self.operators[edge.source], self.operators[edge.target]
+            if not operator.makes_watermarks:
+                operator.current_watermark = upstream.current_watermark
+        for operator in reversed(self.chain):
             operator.open()
 
     def close(self) -> None:
@@ -249,7 +259,19 @@ class Subtask:
         self.settings = settings
         self._emit = emit
 
+    def notify_checkpoints(self, completed: int | None, aborted: Sequence[int]) -> None:
+        """Before an epoch begins: the newest complete checkpoint, and attempts at checkpoints that have failed. To a
+        fresh object they may be old news; better twice than not at all."""
+        for checkpoint in aborted:
+            for operator in self.chain:
+                checkpointing.notify_aborted(operator, checkpoint)
+        if completed is not None and completed != self._notified:
+            self._notified = completed
+            for operator in self.chain:
+                checkpointing.notify_complete(operator, completed)
+
     def begin_epoch(self, epoch: int, attempt: str, processing_time: int) -> None:
+        self.epoch = epoch
         for router in self._routers:
             router.begin_epoch(epoch)
         for operator in self.chain:
@@ -349,6 +371,7 @@ class Subtask:
             node.operator_id: made for node in self.vertex.nodes if (made := self.operators[node.id].prepare_commit())
         }
         for operator in self.chain:
+            checkpointing.snapshot_functions(operator, barrier.epoch)
             operator.snapshot_state()
         taken = SnapshotTaken(
             barrier=barrier,
@@ -373,9 +396,10 @@ class Subtask:
             full=full,
         )
 
-    def restore(self, contents: Iterable[SnapshotContents]) -> None:
+    def restore(self, contents: Iterable[SnapshotContents], checkpoint: int) -> None:
         """Load snapshots of this vertex's operators: for each old subtask its full snapshot first, then its deltas.
         Entries of other subtasks' key groups are left out, so any old parallelism will do."""
+        self.confirmed = checkpoint
         gates = []
         for snapshot in contents:
             for table in snapshot.tables:
@@ -393,6 +417,7 @@ class Subtask:
             state.restored()
 
     def fold(self, *, checkpointed: bool) -> None:
+        self.confirmed = self.epoch
         for state in self.states.values():
             state.fold(checkpointed=checkpointed)
 
@@ -400,8 +425,9 @@ class Subtask:
         for state in self.states.values():
             state.rollback()
 
-    def resume(self, gate: dict[str, Any] | None, finished: bool) -> None:
+    def resume(self, gate: dict[str, Any] | None, finished: bool, confirmed: int | None) -> None:
         """Go on from confirmed state in memory (a retry): the gate as it was at the last barrier."""
+        self.confirmed = confirmed
         self.finished = finished
         if self.gate is not None and gate is not None:
             self.gate.restore(gate)

@@ -171,6 +171,8 @@ def _as_millis(array: Any) -> Any:
 class WatermarkOperator(Operator):
     """assign_timestamps_and_watermarks inside a stream. Watermarks from upstream are replaced, except the final one."""
 
+    makes_watermarks = True
+
     def __init__(self, strategy: WatermarkStrategy, input_type: TypeInformation | None) -> None:
         super().__init__()
         self.strategy = strategy

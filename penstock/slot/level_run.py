@@ -86,6 +86,7 @@ class LevelRun:
                 subtask = held_task.subtask
                 subtask.full_snapshots = plan.full_snapshot(task, settings.compact_after)
                 subtask.hand_back(plan.feedback)
+                subtask.notify_checkpoints(plan.base_checkpoint, plan.aborted_checkpoints)
                 subtask.begin_epoch(plan.epoch, self._attempt, plan.processing_time)
                 for loop in graph.loops:
                     if loop.head_vertex == task.vertex:

@@ -39,6 +39,7 @@ TOKEN_VARIABLE = "PENSTOCK_SLOT_TOKEN"
 _SILENCE_S = 3600.0
 _WATCH_S = 0.25
 _JOB_TIMEOUT_S = 60.0
+_FAREWELL_S = 10.0  # for functions to close when the job is over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,11 @@ class SlotProcess:
                     f"slot {self._slot} knows version {self._job.graph_version} of the job's graph and was asked to run version "
                     f"{version}; the driver did not send it within {_JOB_TIMEOUT_S:.0f} s"
                 )
+
+    def finish(self, completed: int | None) -> None:
+        """The job is over: tell listeners of its last checkpoint, and close functions."""
+        if self._running.acquire(timeout=1.0):  # else something hangs, and is left to hang
+            self._held.finish(completed)
 
     def _run(self, wire: Wire, request: dict[str, Any]) -> None:
         plan = pickle.loads(request["plan"])
@@ -173,10 +179,13 @@ def _watch(slot: SlotProcess, executor_pid: int, executor_started: float) -> Non
 
 
 def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
-    """The driver sends the job again when it is rescaled. Anything else, like a closed connection, means "stop"."""
+    """The driver sends the job again when it is rescaled, and says when it is over; a closed connection means that at once,
+    without farewell."""
     with contextlib.suppress(Exception):
         while "job" in (message := driver.receive_message()):
             slot.change_job(cloudpickle.loads(message["job"]))
+        threading.Timer(_FAREWELL_S, os._exit, args=(0,)).start()
+        slot.finish(message["completed"])
     os._exit(0)
 
 

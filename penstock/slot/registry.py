@@ -6,6 +6,7 @@ lease to start it while the others wait. Slots register here and keep the connec
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import secrets
 import socket
@@ -19,6 +20,7 @@ from penstock.slot.wire import Frame, Wire
 
 START_TIMEOUT_S = 60.0
 _STARTER_POLL_S = 0.5
+_STOP_S = 12.0  # a little longer than a slot takes at most
 
 
 @dataclass(slots=True)
@@ -95,13 +97,19 @@ class SlotRegistry:
         with self._lock:
             return sorted(self._slots.values(), key=lambda s: s.slot)
 
-    def close(self) -> None:
-        """Tell every slot to end."""
+    def close(self, completed: int | None = None) -> None:
+        """Tell every slot to end, and wait a while for their functions to close. `completed`, the last checkpoint of a job
+        that ended well, is told to its listeners: there is no later epoch to do that."""
         with self._lock:
             self._closed = True
             slots = list(self._slots.values())
-            self._slots.clear()
             self._lock.notify_all()
+        for slot in slots:
+            with contextlib.suppress(OSError):  # died already
+                slot.wire.send_message({"op": "stop", "completed": completed})
+        with self._lock:
+            self._lock.wait_for(lambda: not self._slots, timeout=_STOP_S)
+            self._slots.clear()
         for slot in slots:
             slot.wire.close()
         self._server.close()

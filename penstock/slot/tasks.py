@@ -7,6 +7,7 @@ a job that went back), comparing versions decides: fold and go on, roll back and
 from __future__ import annotations
 
 import contextlib
+import traceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +77,7 @@ class HeldTasks:
         _abandon(held)
         held.subtask.rollback()
         subtask = Subtask(self._graph, task, settings, emit, states=held.subtask.states)
-        subtask.resume(held.gate, held.finished)
+        subtask.resume(held.gate, held.finished, held.subtask.confirmed)
         subtask.open()
         return HeldTask(subtask, held.base, held.gate, held.finished, recovered="replayed")
 
@@ -100,16 +101,23 @@ class HeldTasks:
                     subtask=task.subtask,
                     parallelism=vertex.parallelism,
                     read=self._store.read_state,
-                )
+                ),
+                plan.base_checkpoint,
             )
             recovered = "restored"
         subtask.open()
         gate = None if subtask.gate is None else subtask.gate.snapshot()
         return HeldTask(subtask, wanted, gate, subtask.finished, recovered=recovered)
 
-    def close(self) -> None:
+    def finish(self, completed: int | None) -> None:
+        """The job is over: listeners hear of its last checkpoint, and functions are closed. Nobody is left to tell of what
+        they raise but the process's own output."""
         for held in self._held.values():
-            held.subtask.close()
+            try:
+                held.subtask.notify_checkpoints(completed, ())
+                held.subtask.close()
+            except Exception:
+                traceback.print_exc()
         self._held.clear()
 
 

@@ -82,6 +82,7 @@ class SparkJob:
     def run(self) -> None:
         master = self.master
         master.start()
+        completed: int | None = None
         try:
             self.registry = self._open_registry()
             while not master.finished and not self._cancelled.is_set():
@@ -90,9 +91,10 @@ class SparkJob:
                     break
                 if error is not None:
                     self._restart_or_fail(error)
+            completed = None if master.restored is None else int(master.restored.checkpoint_id)
         finally:
             if self.registry is not None:
-                self.registry.close()
+                self.registry.close(completed)
             master.close()
 
     def cancel(self) -> None:

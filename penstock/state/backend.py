@@ -6,12 +6,12 @@ the overlay above them, and so snapshot, retry and incremental checkpoints, are 
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.state.key_groups import key_group
+from penstock.state.operator_lists import BROADCAST, LIST, OPERATOR_KINDS, OperatorLists
 from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
 from penstock.state.panes import PANES, encode_panes, restore_panes
 from penstock.state.snapshot_file import TableDelta
@@ -21,7 +21,6 @@ NewBase: TypeAlias = Callable[[str], MutableMapping[Hashable, Any]]
 
 EVENT_TIMERS = "timer-event"
 PROCESSING_TIMERS = "timer-processing"
-OPERATOR_KINDS = frozenset({"operator-list", "operator-union", "broadcast"})
 
 
 class NoKeyError(PenstockError):
@@ -50,10 +49,8 @@ class OperatorState:
         self.processing_timers = TimerQueue(self._internal(PROCESSING_TIMERS))
         # By table: what is left of a value once what has expired is taken out of it; MISSING if nothing is.
         self.sweepers: dict[str, Callable[[Any], Any]] = {}
-        # Operator (non-keyed) state: small, written whole with every snapshot.
-        self.lists: dict[str, list[Any]] = {}
-        self.list_kinds: dict[str, str] = {}
-        self._confirmed_lists: bytes = pickle.dumps(({}, {}))
+        self.lists = OperatorLists(operator)
+        self._maps: dict[str, dict[Any, Any]] = {}
 
     def _internal(self, kind: str) -> OverlayTable:
         table = self.tables[kind] = OverlayTable(self._new_base(kind))
@@ -81,25 +78,31 @@ class OperatorState:
             )
         return self.current_key
 
-    def operator_list(self, name: str, kind: str = "operator-list") -> list[Any]:
-        self.list_kinds[name] = kind
-        return self.lists.setdefault(name, [])
+    def operator_list(self, name: str, kind: str = LIST) -> list[Any]:
+        return self.lists.get(name, kind)
+
+    def broadcast_map(self, name: str) -> dict[Any, Any]:
+        """Broadcast state: the map itself, the same one at every call."""
+        if name not in self._maps:
+            entries: dict[Any, Any] = {}
+            entries.update(self.lists.bind(name, BROADCAST, entries.items))
+            self._maps[name] = entries
+        return self._maps[name]
 
     def confirmed_list(self, name: str) -> list[Any]:
         """An operator list as it was when the last epoch that counts had ended, whatever this one has done to it."""
-        lists: dict[str, list[Any]] = pickle.loads(self._confirmed_lists)[0]
-        return lists.get(name, [])
+        return self.lists.confirmed(name)
 
     # ---------------------------------------------------------------- epoch life cycle
 
     def fold(self, *, checkpointed: bool) -> None:
         for table in self.tables.values():
             table.fold(checkpointed=checkpointed)
-        if self.lists:
-            self._confirmed_lists = pickle.dumps((self.lists, self.list_kinds))
+        self.lists.fold(checkpointed=checkpointed)
 
     def rollback(self) -> None:
-        self.lists, self.list_kinds = pickle.loads(self._confirmed_lists)
+        self.lists.rollback()
+        self._maps.clear()
         for table in self.tables.values():
             table.rollback()
         self.event_timers.rebuild()
@@ -115,7 +118,7 @@ class OperatorState:
     # ---------------------------------------------------------------- snapshots
 
     def snapshot(self, *, full: bool) -> list[TableDelta]:
-        """The changed entries since the last checkpoint, or with `full` all of them, plus the operator lists."""
+        """The entries and operator lists that changed since the last checkpoint, or with `full` all of them."""
         if full:
             self._sweep()
         out = []
@@ -124,21 +127,7 @@ class OperatorState:
             delta = self._encode(name, entries, full)
             if delta is not None:
                 out.append(delta)
-        for name, values in self.lists.items():
-            out.append(
-                TableDelta(
-                    operator=self.operator,
-                    name=name,
-                    kind=self.list_kinds.get(name, "operator-list"),
-                    full=True,
-                    key_groups=[0] * len(values),
-                    keys=list(range(len(values))),
-                    namespaces=None,
-                    values=list(values),
-                    deleted=None,
-                )
-            )
-        return out
+        return out + self.lists.snapshot(full=full)
 
     def _sweep(self) -> None:
         """Remove what has expired. A full snapshot looks at every entry anyway; and as removals are writes of the epoch
@@ -201,8 +190,7 @@ class OperatorState:
     def restore(self, delta: TableDelta, owned: range) -> None:
         """Load one table of a snapshot file, keeping only the key groups this subtask owns. Files come oldest first."""
         if delta.kind in OPERATOR_KINDS:
-            self.list_kinds[delta.name] = delta.kind
-            self.lists.setdefault(delta.name, []).extend(delta.values)
+            self.lists.restore(delta)
             return
         if delta.kind == PANES:  # blocks with rows of many key groups: cut, not dealt out
             restore_panes(self.table(delta.name, PANES), delta, owned, self.max_parallelism)
@@ -226,6 +214,6 @@ class OperatorState:
 
     def restored(self) -> None:
         """All files are loaded: rebuild what is derived from the tables."""
-        self._confirmed_lists = pickle.dumps((self.lists, self.list_kinds))
+        self.lists.restored()
         self.event_timers.rebuild()
         self.processing_timers.rebuild()

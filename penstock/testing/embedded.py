@@ -173,7 +173,7 @@ class EmbeddedJob:
         except Exception:
             execution.abandon()
             raise
-        execution.close()
+        execution.finish(None if master.restored is None else int(master.restored.checkpoint_id))
 
     def _run(self, execution: Execution) -> None:
         self._planned_last = False

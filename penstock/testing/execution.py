@@ -106,7 +106,7 @@ class Execution:
                 read=self._store.read_state,
             )
         )
-        held.subtask.restore(contents)
+        held.subtask.restore(contents, int(manifest.checkpoint_id))
         held.recovered = "restored"
         for snapshot in contents:
             for channel, event in snapshot.channel_state:
@@ -133,6 +133,7 @@ class Execution:
                 # Unaligned: it went ahead, into an epoch that was then skipped if nothing was to be read in it.
                 held.epoch = plan.epoch
                 held.subtask.full_snapshots = self._full(held, plan)
+                held.subtask.notify_checkpoints(plan.base_checkpoint, plan.aborted_checkpoints)
                 held.subtask.advance_processing_time(plan.processing_time)
                 held.subtask.hand_back(plan.feedback)
                 self._inject(held, plan)
@@ -156,6 +157,7 @@ class Execution:
         held.epoch = plan.epoch
         subtask.full_snapshots = self._full(held, plan)
         subtask.hand_back(plan.feedback)
+        subtask.notify_checkpoints(plan.base_checkpoint, plan.aborted_checkpoints)
         subtask.begin_epoch(plan.epoch, self._attempt(plan.epoch), plan.processing_time)
         self._inject(held, plan)
         if subtask.vertex.is_source:
@@ -307,7 +309,10 @@ class Execution:
 
     # ---------------------------------------------------------------- end
 
-    def close(self) -> None:
+    def finish(self, checkpoint: int | None) -> None:
+        """The job has ended well: listeners hear of its last checkpoint, then functions are closed."""
+        for held in self._tasks.values():
+            held.subtask.notify_checkpoints(checkpoint, ())
         for held in self._tasks.values():
             held.subtask.close()
 

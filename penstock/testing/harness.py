@@ -30,6 +30,7 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.output_tag import OutputTag
 from penstock.errors import PenstockError
+from penstock.operators import checkpointing
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
 from penstock.operators.convert import to_rows
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
@@ -38,8 +39,9 @@ from penstock.operators.simple import FilterOperator, FlatMapOperator, MapOperat
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Rows
 from penstock.state import snapshot_file
-from penstock.state.backend import OPERATOR_KINDS, OperatorState
+from penstock.state.backend import OperatorState
 from penstock.state.key_groups import key_group_range
+from penstock.state.operator_lists import Dealer, newest_lists
 
 
 class HarnessError(PenstockError):
@@ -108,6 +110,7 @@ class OperatorHarness:
         self.committables: list[Any] = []
         self._attempt = 0
         self._opened = False
+        self._restored: int | None = None  # the epoch whose end the state is from
         self._input_watermark: int = MIN_WATERMARK
         self._confirmed = (MIN_WATERMARK, 0, self.output.copy())
         self.operator = self._load(MIN_WATERMARK)
@@ -213,10 +216,17 @@ class OperatorHarness:
         operator = self._open()
         operator.end_epoch()
         self.committables.extend(operator.prepare_commit())
+        checkpointing.snapshot_functions(operator, self.epoch)
         operator.snapshot_state()
-        meta = {"watermark": self._input_watermark, "processing_time": self.processing_time}
+        meta = {
+            "watermark": self._input_watermark,
+            "processing_time": self.processing_time,
+            "epoch": self.epoch,
+            "task": [self.subtask, self.parallelism],
+        }
         data = snapshot_file.encode(self.state.snapshot(full=full), meta=meta)
         self.state.fold(checkpointed=True)
+        self._restored = self.epoch
         self._confirmed = (self._input_watermark, self.processing_time, self.output.copy())
         self.epoch += 1
         self._begin_epoch()
@@ -229,23 +239,35 @@ class OperatorHarness:
             raise HarnessError("restore() comes before anything else: make a new harness for it")
         owned = key_group_range(self.subtask, self.parallelism, self.max_parallelism)
         watermarks, times = [], []
+        dealer = Dealer(self.subtask, self.parallelism)
         for snapshot in snapshots:
             chain = [snapshot] if isinstance(snapshot, bytes) else list(snapshot)
-            for index, data in enumerate(chain):
-                meta, tables = snapshot_file.decode(data, source=f"snapshot {index + 1} of {len(chain)}")
-                last = index == len(chain) - 1
-                for table in tables:
-                    # Operator lists are whole in every file: only the last one of a chain counts.
-                    if table.operator == self.uid and (last or table.kind not in OPERATOR_KINDS):
+            decoded = [
+                snapshot_file.decode(data, source=f"snapshot {index + 1} of {len(chain)}")
+                for index, data in enumerate(chain)
+            ]
+            meta = decoded[-1][0]
+            old_subtask = meta["task"][0]
+            own = len(snapshots) == 1 and meta["task"] == [self.subtask, self.parallelism]
+            for tables in newest_lists([tables for _, tables in decoded]):
+                for table in tables if own else dealer.share(old_subtask, tables):
+                    if table.operator == self.uid:
                         self.state.restore(table, owned)
-                if last:
-                    watermarks.append(int(meta["watermark"]))
-                    times.append(int(meta["processing_time"]))
+            watermarks.append(int(meta["watermark"]))
+            times.append(int(meta["processing_time"]))
+            self._restored = int(meta["epoch"])
+            self.epoch = self._restored + 1
         self.state.restored()
         self.processing_time = max(times, default=0)
         # Several old subtasks become one: event time goes on at the slowest of them.
         self._input_watermark = self.operator.current_watermark = min(watermarks, default=MIN_WATERMARK)
         self._confirmed = (self._input_watermark, self.processing_time, self.output.copy())
+        return self
+
+    def notify_checkpoint_complete(self, checkpoint_id: int | None = None) -> Self:
+        """Tell a CheckpointListener that a checkpoint is complete: by default the one of the last snapshot."""
+        completed = self.epoch - 1 if checkpoint_id is None else checkpoint_id
+        checkpointing.notify_complete(self._open(), completed)
         return self
 
     def rollback(self) -> Self:
@@ -292,6 +314,7 @@ class OperatorHarness:
                 job_id="harness",
                 block_size=self._block_size,
                 processing_time=lambda: self.processing_time,
+                restored_checkpoint=lambda: self._restored,
             )
         )
         self._input_watermark = operator.current_watermark = watermark

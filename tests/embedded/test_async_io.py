@@ -215,3 +215,13 @@ def test_a_job_that_crashed_in_the_middle_of_requests_asks_again_and_answers_onc
     results, crashes = results_of(script, run, asked, random=False)
     assert crashes == 2
     assert sorted(result[:3] for result in results) == [("x", n, 0) for n in range(4)]
+
+
+def test_an_operator_chained_to_a_source_knows_the_watermark_it_was_restored_with() -> None:
+    script = [Split("x"), Stamped(Question("x", 1, 0, 0, 0, 1), 1), Watermark(5), Epoch()]
+    script.append(Stamped(Question("x", 7, 0, 0, 0, 1), 7))
+    run = Run(1, True, 1, False, 0, BarrierMode.EXACTLY_ONCE, [("before-run", 2)])
+    for build in (by_hand, asked):
+        results, crashes = results_of(script, run, build, random=False)
+        assert crashes == 1
+        assert results[-1] == ("x", 7, 0, 7, 5)
