@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_execution_result import JobExecutionResult
@@ -59,7 +59,8 @@ class JobClient:
             self._result.set_exception(error)
             return
         self._status = JobStatus.CANCELED if self._cancelled else JobStatus.FINISHED
-        self._result.set_result(JobExecutionResult(self._job_id, int((time.monotonic() - started) * 1000)))
+        runtime = int((time.monotonic() - started) * 1000)
+        self._result.set_result(JobExecutionResult(self._job_id, runtime, self._job.master.accumulator_results()))
 
     def get_job_id(self) -> JobID:
         return self._job_id
@@ -104,6 +105,12 @@ class JobClient:
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return CompletableFuture(self._result)
+
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        """The results of all accumulators as of the last epoch that completed."""
+        future: Future[dict[str, Any]] = Future()
+        future.set_result(self._job.master.accumulator_results())
+        return CompletableFuture(future)
 
     def epoch_reports(self) -> list[EpochReport]:
         """The latest epochs, oldest first: rates, watermarks, checkpoint sizes, busy times."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checkpoint.manifest import StateHandle
+from penstock.common.accumulators import Accumulator
 from penstock.connectors.base import Json, SplitRange
 from penstock.protocol.ids import TaskId
 
@@ -76,6 +77,7 @@ class TaskAck:
     next_processing_timer: int | None = None
     feedback: Mapping[str, int] = field(default_factory=dict)  # records on the way back at the barrier, by tail
     overtaken: int = 0  # records that the barrier overtook: channel state of an unaligned checkpoint
+    accumulators: Mapping[str, Accumulator[Any, Any]] = field(default_factory=dict)  # since the job began
     metrics: Mapping[str, Json] = field(default_factory=dict)  # counters by operator id, see docs/metrics
     busy_ms: float = 0.0
     back_pressured_ms: float = 0.0

@@ -20,7 +20,7 @@ from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committ
 from penstock.connectors.base import Committer, Json
 from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.graph.rescale import adjustable_parallelism
-from penstock.jobmanager import faults
+from penstock.jobmanager import accumulators, faults
 from penstock.jobmanager.autoscale import Autoscaler
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
@@ -84,6 +84,7 @@ class JobMaster:
         self._rescale: PendingRescale | None = None  # checkpointed, and now the runtime's turn
         self._rescaled: PendingRescale | None = None  # waiting for its first epoch
         self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records)
+        self._accumulated: accumulators.Accumulated = {}
         self._begun_checkpoints: set[int] = set()
         self._aborted: tuple[int, ...] = ()  # to be told to listeners until an epoch has completed
         self._reset_volatile()
@@ -131,6 +132,9 @@ class JobMaster:
                 committer.commit(self.epoch, unpack_committables(manifest.committables[sink_id], sink=sink_id))
             committer.discard_after(self.epoch)
         self.finished = manifest is not None and manifest.finished
+        self._accumulated = {}  # until an epoch has completed: each brings them whole
+        if manifest is not None and manifest.finished and self.store is not None:
+            self._accumulated = accumulators.of_checkpoint(manifest, self.store.read_state)
         self._sources.restart({} if manifest is None else manifest.sources)
         self._plans.load(self.epoch)
 
@@ -164,6 +168,10 @@ class JobMaster:
                 rescale.fail(
                     JobEndedError("the job or its driver ended before an epoch had run at the new parallelism")
                 )
+
+    def accumulator_results(self) -> dict[str, Any]:
+        """As of the last epoch that completed. May be called from any thread."""
+        return {name: accumulator.get_local_value() for name, accumulator in self._accumulated.items()}
 
     # ---------------------------------------------------------------- rescaling
 
@@ -345,6 +353,7 @@ class JobMaster:
         self._next_timer = min(timers, default=None)
         self.epoch = epoch
         self._aborted = ()
+        self._accumulated = accumulators.merged(ack.accumulators for _, ack in sorted(completed.acks.items()))
         self._loops.completed(completed.acks.values(), plan.processing_time)
         size, manifest_ms, commit_ms = self._make_durable(pending, completed)
         saved = savepoint is not None and self._save(pending, savepoint, completed)

@@ -71,8 +71,19 @@ def _vertex_report(vertex: JobVertex, acks: list[TaskAck]) -> dict[str, Any]:
         "snapshot_ms": round(max(ack.snapshot_ms for ack in acks), 2),
         "late_dropped": sum(total(operator, "late_dropped") for operator in operators),
         "operators": {
-            operator: {counter: total(operator, counter) for counter in ("records_in", "records_out")}
+            operator: {
+                "records_in": total(operator, "records_in"),
+                "records_out": total(operator, "records_out"),
+                "user": _user_metrics(operator, acks),
+            }
             for operator in operators
         },
         "recovered": [ack.recovered for ack in acks],
     }
+
+
+def _user_metrics(operator: str, acks: list[TaskAck]) -> dict[str, list[float | None]]:
+    """By name, for each subtask: only the function knows whether a sum of them would mean anything."""
+    values = [ack.metrics.get(operator, {}).get("user", {}) for ack in acks]
+    names = sorted({name for part in values for name in part})
+    return {name: [part.get(name) for part in values] for name in names}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.common.accumulators import Accumulator
 from penstock.common.metrics import Counter, Distribution, Meter, MetricGroup
 from penstock.datastream.functions import RuntimeContext
 from penstock.datastream.state import (
@@ -131,6 +132,12 @@ class OperatorRuntimeContext(RuntimeContext):
 
     def get_metrics_group(self) -> MetricGroup:
         return self._metrics
+
+    def add_accumulator(self, name: str, accumulator: Accumulator[Any, Any]) -> None:
+        self._ctx.state.accumulators.add(name, accumulator)
+
+    def get_accumulator(self, name: str) -> Accumulator[Any, Any] | None:
+        return self._ctx.state.accumulators.get(name)
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:  # type: ignore[type-arg]
         return self._state(state_descriptor)  # type: ignore[no-any-return]

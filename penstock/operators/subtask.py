@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 import cloudpickle
 
+from penstock.common.accumulators import Accumulator, merge_into
 from penstock.connectors.base import SplitRange
 from penstock.errors import ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
@@ -433,6 +434,14 @@ class Subtask:
             self.gate.restore(gate)
             for operator in self.chain:
                 operator.current_watermark = self.gate.valve.watermark
+
+    def accumulators(self) -> dict[str, Accumulator[Any, Any]]:
+        """Copies, by name: all of this subtask so far."""
+        merged: dict[str, Accumulator[Any, Any]] = {}
+        for state in self.states.values():
+            for name, accumulator in state.accumulators.values().items():
+                merge_into(merged, name, accumulator)
+        return merged
 
     def take_metrics(self) -> dict[str, OperatorMetrics]:
         taken = {}

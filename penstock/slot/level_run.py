@@ -210,6 +210,7 @@ class LevelRun:
             watermark=subtask.watermark,
             next_processing_timer=subtask.next_processing_timer(),
             feedback=subtask.feedback(),
+            accumulators=subtask.accumulators(),
             metrics={name: asdict(m) for name, m in subtask.take_metrics().items()},
             busy_ms=(self._busy.get(task, 0.0) - self._blocked.get(task, 0.0)) * 1000,
             back_pressured_ms=self._blocked.get(task, 0.0) * 1000,

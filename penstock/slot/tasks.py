@@ -120,6 +120,12 @@ class HeldTasks:
                 traceback.print_exc()
         self._held.clear()
 
+    def close(self) -> None:
+        """The job goes on with other subtasks: those of before are let go."""
+        for held in self._held.values():
+            _abandon(held)
+        self._held.clear()
+
 
 def _abandon(held: HeldTask) -> None:
     """Let functions release what they hold (threads, connections); what they say now would hide the next error."""

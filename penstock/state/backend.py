@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 from penstock.errors import JobDefinitionError, PenstockError
+from penstock.state.accumulators import Accumulators
 from penstock.state.key_groups import key_group
 from penstock.state.operator_lists import BROADCAST, LIST, OPERATOR_KINDS, OperatorLists
 from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
@@ -50,6 +51,7 @@ class OperatorState:
         # By table: what is left of a value once what has expired is taken out of it; MISSING if nothing is.
         self.sweepers: dict[str, Callable[[Any], Any]] = {}
         self.lists = OperatorLists(operator)
+        self.accumulators = Accumulators(operator, self.lists)
         self._maps: dict[str, dict[Any, Any]] = {}
 
     def _internal(self, kind: str) -> OverlayTable:
@@ -102,6 +104,7 @@ class OperatorState:
 
     def rollback(self) -> None:
         self.lists.rollback()
+        self.accumulators.forget()
         self._maps.clear()
         for table in self.tables.values():
             table.rollback()
@@ -215,5 +218,6 @@ class OperatorState:
     def restored(self) -> None:
         """All files are loaded: rebuild what is derived from the tables."""
         self.lists.restored()
+        self.accumulators.forget()
         self.event_timers.rebuild()
         self.processing_timers.rebuild()

@@ -48,6 +48,9 @@ class OperatorLists:
             )
         return self._lists.setdefault(name, [])
 
+    def has(self, name: str) -> bool:
+        return name in self._lists
+
     def bind(self, name: str, kind: str, elements: Callable[[], Iterable[Any]]) -> list[Any]:
         """For state that lives in another form: at every barrier the list becomes what `elements` gives. Returns what it
         is now."""

@@ -101,6 +101,16 @@ def read_table(data: bytes, *, operator: str, name: str, source: str) -> list[Ta
     return found
 
 
+def read_tables(data: bytes, *, name: str, source: str) -> list[TableDelta]:
+    """Only the states of one name, of whichever operator."""
+    _, segments = _open(data, source)
+    return [
+        _read_segment(segment, source)
+        for segment in segments
+        if _describe(_stream(segment, source).schema, source)["name"] == name
+    ]
+
+
 def to_arrow(table: TableDelta) -> pa.Table:
     """A view for people and DataFrames: natural Arrow types where the entries have one, else their repr()."""
     columns: dict[str, Any] = {

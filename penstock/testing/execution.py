@@ -181,6 +181,7 @@ class Execution:
             "watermark": subtask.watermark,
             "next_processing_timer": subtask.next_processing_timer(),
             "feedback": subtask.feedback(),
+            "accumulators": subtask.accumulators(),
             "metrics": {name: asdict(metrics) for name, metrics in subtask.take_metrics().items()},
             "state_entries": sum(state.size() for state in subtask.states.values()),
             "recovered": held.recovered,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.common.accumulators import Accumulator, DoubleCounter, Histogram, IntCounter, LongCounter
 from penstock.common.metrics import MetricGroup
+from penstock.errors import JobDefinitionError
 
 if TYPE_CHECKING:
     from penstock.datastream.state import (
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
         ValueState,
         ValueStateDescriptor,
     )
+
+
+A = TypeVar("A", IntCounter, LongCounter, DoubleCounter, Histogram)
 
 
 class KeyedStateStore(ABC):
@@ -74,6 +79,40 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup: ...
+
+    @abstractmethod
+    def add_accumulator(self, name: str, accumulator: Accumulator[Any, Any]) -> None:
+        """In `open`: from then on the job's accumulator of this name includes this one. After a failure it has what was
+        added up to the state the function goes on from. A name can be added once in an operator, and everywhere with the
+        same class."""
+
+    @abstractmethod
+    def get_accumulator(self, name: str) -> Accumulator[Any, Any] | None:
+        """The one that was added under this name; None when there is none."""
+
+    def get_int_counter(self, name: str) -> IntCounter:
+        """The counter of this name, made when it is not there yet; the same goes for the next three."""
+        return self._accumulator(name, IntCounter)
+
+    def get_long_counter(self, name: str) -> LongCounter:
+        return self._accumulator(name, LongCounter)
+
+    def get_double_counter(self, name: str) -> DoubleCounter:
+        return self._accumulator(name, DoubleCounter)
+
+    def get_histogram(self, name: str) -> Histogram:
+        return self._accumulator(name, Histogram)
+
+    def _accumulator(self, name: str, kind: type[A]) -> A:
+        found = self.get_accumulator(name)
+        if found is None:
+            found = kind()
+            self.add_accumulator(name, found)
+        if type(found) is not kind:
+            raise JobDefinitionError(
+                f"{self.get_task_name()!r} asks for accumulator {name!r} as a {kind.__name__}, but it is a {type(found).__name__}"
+            )
+        return found
 
 
 class Function(ABC):  # noqa: B024 - users subclass the kinds below, all hooks here are optional
