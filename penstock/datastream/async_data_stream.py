@@ -9,7 +9,7 @@ from penstock.common.time import Duration, Interval, Time
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.functions.asynchronous import AsyncFunction, AsyncRetryStrategy
+from penstock.datastream.functions.asynchronous import AsyncFunction, AsyncFunctionDescriptor, AsyncRetryStrategy
 from penstock.errors import JobDefinitionError
 from penstock.operators.async_wait import AsyncWaitOperator
 
@@ -104,12 +104,7 @@ def _apply(
         )
     if retry is not NO_RETRY_STRATEGY and timeout.to_milliseconds() <= 0:
         raise JobDefinitionError(f"{verb}_with_retry needs a time-out: it is what ends the retries of a record")
-    operator = AsyncWaitOperator(
-        function,
-        timeout_ms=timeout.to_milliseconds(),
-        retry=retry,
-        capacity=capacity,
-        ordered=ordered,
-        input_type=data_stream.get_type(),
-    )
+    mode = AsyncFunctionDescriptor.OutputMode.ORDERED if ordered else AsyncFunctionDescriptor.OutputMode.UNORDERED
+    descriptor = AsyncFunctionDescriptor(function, timeout, capacity, retry, mode)
+    operator = AsyncWaitOperator(descriptor, data_stream.get_type())
     return data_stream._apply("async wait operator", operator, output_type)

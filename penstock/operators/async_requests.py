@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.datastream.functions.asynchronous import AsyncFunction, AsyncRetryStrategy
+from penstock.datastream.functions.asynchronous import AsyncFunctionDescriptor
 from penstock.errors import PenstockError
 
 _POLL_S = 1.0  # how often a waiting subtask looks whether the loop is still there
@@ -58,19 +58,13 @@ class _Pump:
     """What lives on the loop's thread. It does not know the operator, so that an operator nobody holds any more can be
     collected, and its loop with it."""
 
-    def __init__(
-        self,
-        function: AsyncFunction,
-        loop: asyncio.AbstractEventLoop,
-        timeout_ms: int,
-        retry: AsyncRetryStrategy,
-        capacity: int,
-        ordered: bool,
-    ) -> None:
-        self._function, self._loop, self._capacity, self._ordered = function, loop, capacity, ordered
+    def __init__(self, descriptor: AsyncFunctionDescriptor, loop: asyncio.AbstractEventLoop) -> None:
+        self._function, self._loop, self._capacity = descriptor.async_function, loop, descriptor.capacity
+        self._ordered = descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
+        timeout_ms = descriptor.timeout.to_milliseconds()
         self._timeout_s = timeout_ms / 1000 if timeout_ms > 0 else None
-        self._retry = retry
-        predicate = retry.get_retry_predicate()
+        self._retry = descriptor.async_retry_strategy
+        predicate = self._retry.get_retry_predicate()
         self._retry_result = predicate.result_predicate()
         self._retry_error = predicate.exception_predicate()
         self._waiting: deque[Batch] = deque()
@@ -200,17 +194,13 @@ class AsyncRequests:
 
     def __init__(
         self,
-        function: AsyncFunction,
+        descriptor: AsyncFunctionDescriptor,
         *,
-        timeout_ms: int,
-        retry: AsyncRetryStrategy,
-        capacity: int,
-        ordered: bool,
         name: str,
         new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     ) -> None:
         self._loop = new_event_loop()
-        self._pump = _Pump(function, self._loop, timeout_ms, retry, capacity, ordered)
+        self._pump = _Pump(descriptor, self._loop)
         self._thread = threading.Thread(target=self._pump.run, name=f"penstock-async-{name}", daemon=True)
         self._thread.start()
         self._stop = weakref.finalize(self, _stop, self._loop)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.functions.asynchronous import AsyncFunction, AsyncRetryStrategy
+from penstock.datastream.functions.asynchronous import AsyncFunctionDescriptor
 from penstock.operators.async_requests import AsyncRequests, Batch
 from penstock.operators.base import Operator
 from penstock.operators.convert import to_rows
@@ -49,34 +49,24 @@ _Entry: TypeAlias = _Asked | _Mark | _Idle
 class AsyncWaitOperator(Operator):
     def __init__(
         self,
-        function: AsyncFunction,
-        *,
-        timeout_ms: int,
-        retry: AsyncRetryStrategy,
-        capacity: int,
-        ordered: bool,
+        descriptor: AsyncFunctionDescriptor,
         input_type: TypeInformation | None = None,
         new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     ) -> None:
         super().__init__()
-        self.function = function
-        self.timeout_ms, self.retry, self.capacity, self.ordered = timeout_ms, retry, capacity, ordered
+        self.descriptor = descriptor
         self.input_type = input_type
         self.new_event_loop = new_event_loop
         self._requests: AsyncRequests | None = None
         self._queue: deque[_Entry] = deque()
 
     def user_functions(self) -> Iterable[Any]:
-        return (self.function,)
+        return (self.descriptor.async_function,)
 
     def open(self) -> None:
         super().open()
         self._requests = AsyncRequests(
-            self.function,
-            timeout_ms=self.timeout_ms,
-            retry=self.retry,
-            capacity=self.capacity,
-            ordered=self.ordered,
+            self.descriptor,
             name=f"{self.ctx.operator_id}-{self.ctx.subtask}",
             new_event_loop=self.new_event_loop,
         )

@@ -55,8 +55,6 @@ class HeldTasks:
             if held.dirty:
                 held = self._again(held, task, settings, emit)
         else:
-            if held is not None:
-                _abandon(held)
             held = self._restore(task, plan, wanted, settings, emit)
         held.subtask.rebind(settings, emit)
         self._held[task] = held
@@ -87,6 +85,9 @@ class HeldTasks:
                 f"task {task} is not in this slot at version {wanted}, and epochs have run since checkpoint "
                 f"{plan.base_checkpoint}: the job goes back to that checkpoint"
             )
+        replaced = self._held.pop(task, None)
+        if replaced is not None:
+            _abandon(replaced)
         subtask = Subtask(self._graph, task, settings, emit)
         recovered = "no"
         if plan.base_checkpoint is not None:

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from penstock.common import Time
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import AsyncFunction, AsyncRetryStrategy, DataStream, StreamExecutionEnvironment
 from penstock.datastream.async_retry_predicates import empty_result_predicate, has_exception_predicate
-from penstock.datastream.functions import ProcessFunction
+from penstock.datastream.functions import AsyncFunctionDescriptor, ProcessFunction
 from penstock.operators.async_wait import AsyncWaitOperator
 from penstock.protocol.events import Watermark
 from penstock.testing import (
@@ -142,15 +143,11 @@ def asked(stream: DataStream, run: Run) -> DataStream:
     retry = AsyncRetryStrategy.fixed_delay(
         RETRIES, 10, result_predicate=empty_result_predicate, exception_predicate=has_exception_predicate
     )
-    operator = AsyncWaitOperator(
-        Oracle(),
-        timeout_ms=TIMEOUT_MS,
-        retry=retry,
-        capacity=run.capacity,
-        ordered=run.ordered,
-        new_event_loop=VirtualTimeLoop,
+    modes = AsyncFunctionDescriptor.OutputMode
+    descriptor = AsyncFunctionDescriptor(
+        Oracle(), Time.milliseconds(TIMEOUT_MS), run.capacity, retry, modes.ORDERED if run.ordered else modes.UNORDERED
     )
-    return stream._apply("ask", operator)
+    return stream._apply("ask", AsyncWaitOperator(descriptor, new_event_loop=VirtualTimeLoop))
 
 
 def by_hand(stream: DataStream, run: Run) -> DataStream:

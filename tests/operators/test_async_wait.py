@@ -19,6 +19,7 @@ from penstock.datastream.async_retry_predicates import (
     has_exception_predicate,
 )
 from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
+from penstock.datastream.functions import AsyncFunctionDescriptor
 from penstock.errors import JobDefinitionError, UserFunctionError
 from penstock.operators.async_wait import AsyncWaitOperator
 from penstock.testing import OperatorHarness
@@ -84,11 +85,13 @@ def harness(
 ) -> OperatorHarness:
     return OperatorHarness(
         AsyncWaitOperator(
-            function,
-            timeout_ms=timeout_ms,
-            retry=retry,
-            capacity=capacity,
-            ordered=ordered,
+            AsyncFunctionDescriptor(
+                function,
+                Time.milliseconds(timeout_ms),
+                capacity,
+                retry,
+                AsyncFunctionDescriptor.OutputMode.ORDERED if ordered else AsyncFunctionDescriptor.OutputMode.UNORDERED,
+            ),
             new_event_loop=VirtualTimeLoop,
         ),
         uid="lookup",

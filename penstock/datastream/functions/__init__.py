@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.compat.absent import missing_name
 from penstock.datastream.functions.asynchronous import (
     AsyncFunction,
+    AsyncFunctionDescriptor,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AsyncFunction",
+    "AsyncFunctionDescriptor",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, TypeAlias
 
+from penstock.common.time import Interval
 from penstock.datastream.functions.base import Function
 
 ResultPredicate: TypeAlias = Callable[[list[Any]], bool]
@@ -87,3 +89,25 @@ class AsyncRetryStrategy(ABC):
         return ExponentialBackoffDelayRetryStrategy(
             max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
         )
+
+
+class AsyncFunctionDescriptor:
+    """An AsyncFunction and how it is applied."""
+
+    class OutputMode(Enum):
+        ORDERED = 0
+        UNORDERED = 1
+
+    def __init__(
+        self,
+        async_function: AsyncFunction,
+        timeout: Interval,
+        capacity: int,
+        async_retry_strategy: AsyncRetryStrategy,
+        output_mode: OutputMode,
+    ) -> None:
+        self.async_function = async_function
+        self.timeout = timeout
+        self.capacity = capacity
+        self.async_retry_strategy = async_retry_strategy
+        self.output_mode = output_mode

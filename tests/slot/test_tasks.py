@@ -1,0 +1,147 @@
+"""A slot's tasks across epochs and retries: which state a function finds, and that the one before it lets go."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar
+
+import pytest
+
+from penstock.common import WatermarkStrategy
+from penstock.common.time import Time
+from penstock.connectors.collection import CollectionSource
+from penstock.datastream import AsyncDataStream, AsyncFunction, CheckpointedFunction, StreamExecutionEnvironment
+from penstock.datastream.functions import CheckpointListener
+from penstock.datastream.state import ListStateDescriptor
+from penstock.errors import StateLostError
+from penstock.jobmanager.epoch import EpochPlan
+from penstock.operators.subtask import SubtaskSettings
+from penstock.protocol.events import Barrier, Data
+from penstock.protocol.ids import TaskId
+from penstock.records import Rows
+from penstock.slot.tasks import HeldTask, HeldTasks
+from penstock.testing import ListSink
+
+
+class Keeper(AsyncFunction, CheckpointedFunction, CheckpointListener):
+    log: ClassVar[list[Any]] = []
+
+    def initialize_state(self, context: Any) -> None:
+        self.state = context.get_operator_state_store().get_list_state(ListStateDescriptor("kept"))
+        self.log.append(("start", list(self.state), context.get_restored_checkpoint_id()))
+
+    def open(self, runtime_context: Any) -> None:
+        self.seen = runtime_context.get_int_counter("seen")
+
+    def snapshot_state(self, context: Any) -> None:
+        self.log.append(("snapshot", context.get_checkpoint_id(), context.get_checkpoint_timestamp()))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.log.append(("complete", checkpoint_id))
+
+    async def async_invoke(self, value: int) -> list[Any]:
+        self.seen.add(1)
+        self.state.add(value)
+        return [value]
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+class Slot:
+    """One task of a job, driven as a LevelRun does."""
+
+    def __init__(self) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment()
+        numbers = env.from_source(CollectionSource([1]), WatermarkStrategy.no_watermarks(), "numbers")
+        asked = AsyncDataStream.ordered_wait(numbers.rebalance(), Keeper(), Time.seconds(10)).uid("keeper")
+        asked.sink_to(ListSink("tasks"))
+        graph = env._describe("tasks").graph
+        vertex = next(v for v in graph.job.vertices.values() if v.head.uid == "keeper")
+        self.task = TaskId(vertex.id, 0)
+        self.tasks = HeldTasks(graph, None)
+
+    def begin(self, epoch: int, version: str, *, restorable: bool = False, completed: int | None = None) -> HeldTask:
+        plan = EpochPlan(
+            epoch=epoch,
+            checkpoint=False,
+            processing_time=epoch * 1000,
+            sources={},
+            accepted={self.task: version},
+            chain_lengths={},
+            base_checkpoint=None,
+            restorable=restorable,
+        )
+        held = self.tasks.prepare(self.task, plan, SubtaskSettings(job_id="tasks"), lambda *event: None)
+        held.dirty = True
+        held.subtask.notify_checkpoints(completed, ())
+        held.subtask.begin_epoch(epoch, f"{epoch}-a", plan.processing_time)
+        return held
+
+    @staticmethod
+    def feed(held: HeldTask, *values: int) -> None:
+        held.subtask.receive(held.subtask.channels[0].channel, Data(Rows(list(values), None)))
+
+    @staticmethod
+    def end(held: HeldTask, epoch: int, version: str) -> None:
+        held.subtask.receive(held.subtask.channels[0].channel, Barrier(epoch, False))
+        held.subtask.snapshots.clear()
+        held.frozen = version
+
+
+@pytest.fixture
+def log() -> list[Any]:
+    Keeper.log.clear()
+    return Keeper.log
+
+
+def loops() -> int:
+    return sum(1 for thread in threading.enumerate() if thread.name.startswith("penstock-async-keeper"))
+
+
+def test_a_retry_finds_the_confirmed_state_and_the_attempt_before_it_is_closed(log: list[Any]) -> None:
+    slot, before = Slot(), loops()
+    held = slot.begin(1, "v0", restorable=True)
+    slot.feed(held, 1, 2)
+    slot.end(held, 1, "a1")
+    held = slot.begin(2, "a1", completed=1)
+    slot.feed(held, 3)
+    held = slot.begin(2, "a1", completed=1)  # Spark tries the epoch again
+    assert held.recovered == "replayed"
+    assert loops() == before + 1
+    slot.feed(held, 4)
+    slot.end(held, 2, "a2")
+    assert held.subtask.accumulators()["seen"].get_local_value() == 3
+    slot.tasks.finish(2)
+    assert loops() == before
+    assert log == [
+        ("start", [], None),
+        ("snapshot", 1, 1000),
+        ("complete", 1),
+        "close",
+        ("start", [1, 2], 1),
+        ("complete", 1),
+        ("snapshot", 2, 2000),
+        ("complete", 2),
+        "close",
+    ]
+
+
+def test_a_first_epoch_that_is_tried_again_starts_from_nothing(log: list[Any]) -> None:
+    slot = Slot()
+    slot.feed(slot.begin(1, "v0", restorable=True), 1)
+    held = slot.begin(1, "v0", restorable=True)
+    assert held.recovered == "replayed"
+    slot.tasks.finish(None)
+    assert log == [("start", [], None), "close", ("start", [], None), "close"]
+
+
+def test_a_task_that_is_lost_closes_nothing_until_the_job_goes_back(log: list[Any]) -> None:
+    slot = Slot()
+    slot.begin(1, "v0", restorable=True)
+    with pytest.raises(StateLostError, match="not in this slot at version a9"):
+        slot.begin(2, "a9")
+    assert log == [("start", [], None)]
+    slot.begin(1, "v1", restorable=True)
+    slot.tasks.finish(None)
+    assert log[1:] == ["close", ("start", [], None), "close"]
