@@ -1,11 +1,12 @@
 """Window aggregation over columnar streams: no Python object per record, no lookup per key.
 
-    block ─▶ late? ─▶ group by (pane, key) ─▶ append one small block per pane             at every block
+    block ─▶ late? ─▶ ended windows: fire once per record ─▶ group by (pane, key) ─▶ append one small block per pane
     panes of a window ─▶ merge ─▶ finish ─▶ one block, sorted by key                      when the watermark passes its end
 
-The contract is that of the window operator for rows (same windows, same lateness, same results). One difference: a
-window that has ended and gets late records within the allowed lateness fires again once per block for every key in it,
-where rows fire it once per record.
+The contract is that of the window operator for rows: the same windows, the same lateness, the same firings of every key in
+the same order, and so an ended window fires once more for each late record within the allowed lateness. Those firings are
+prefix sums over the late records of a block, also without a Python object per record. Only which key of a window comes
+first when the watermark fires it may differ.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FIRED = "fired-until"
 
 
 class ColumnarWindowOperator(Operator):
-    """Tumbling or sliding event-time windows of a stream keyed by columns.
+    """Tumbling, sliding or cumulating event-time windows of a stream keyed by columns.
 
     Emits the key columns, window_start and window_end (milliseconds) and one column per aggregate; timestamps are
     window_end - 1. Late records go to the side output `late_tag` or are counted in `metrics.late_dropped`.
@@ -114,6 +115,7 @@ class ColumnarWindowOperator(Operator):
             table, stamps = table.filter(pa.array(taken)), stamps[taken]
             if len(stamps) == 0:
                 return
+        self._refire(table, stamps)
         self._add(self._partials(table, stamps))
 
     def _columns(self, block: Block) -> Columns:
@@ -138,22 +140,36 @@ class ColumnarWindowOperator(Operator):
         return self.aggregation.group_by_pane(table, self.grid.pane_array(stamps))
 
     def _add(self, partials: list[tuple[int, pa.RecordBatch]]) -> None:
-        now, ended = self._now(), dict[int, list[pa.RecordBatch]]()
         for pane, block in partials:
             known = pane in self._blocks
             self._blocks.append(pane, block)
             if not known:
                 self._watch(pane)
-            for window in self.grid.windows(pane):
-                fires_at = self.grid.fires_at(window)
-                if fires_at <= now < fires_at + self.grid.lateness:
-                    ended.setdefault(window, []).append(block)
-        for window, touched in sorted(ended.items()):
-            self._emit_window(
-                window, self.aggregation.merge_touched(self._blocks.read(self.grid.panes(window)), touched)
-            )
-        for pane, _ in partials:
             self._blocks.compact(pane, self.aggregation.merge)
+
+    def _refire(self, table: pa.Table, stamps: TimestampArray) -> None:
+        """Before the records are added: fire each window that has ended once per record for it, with the record and all
+        that came before it. The watermark stands still during a block, so no window ends in the middle of it."""
+        now, grid = self._now(), self.grid
+        if not grid.lateness or grid.fires_at(grid.first_end(grid.pane(int(stamps.min())))) > now:
+            return
+        panes = grid.pane_array(stamps)
+        ended: dict[int, list[int]] = {}
+        for pane in np.unique(panes).tolist():
+            for window in grid.windows(pane):
+                if grid.refires(window, now):
+                    ended.setdefault(window, []).append(pane)
+        if not ended:
+            return
+        firings, rows = [], []
+        for window in sorted(ended, reverse=grid.step is None):  # the order in which one record fires its windows
+            mine = np.flatnonzero(np.isin(panes, ended[window]))
+            before = self._blocks.read(grid.panes(window))
+            running = self.aggregation.running(table.take(pa.array(mine)), before)
+            firings.append(self.aggregation.finish(running, grid.start(window), window))
+            rows.append(mine)
+        order = np.argsort(np.concatenate(rows), kind="stable")
+        self._emit(pa.Table.from_batches(firings).combine_chunks().to_batches()[0].take(pa.array(order)))
 
     def _late(self, columns: Columns, late: Any) -> None:
         number = int(np.count_nonzero(late))
@@ -181,13 +197,15 @@ class ColumnarWindowOperator(Operator):
         while self._pending and self._pending[0][0] <= timestamp:
             _, window = heapq.heappop(self._pending)
             self._known.discard(window)
-            self._emit_window(window, self.aggregation.merge(self._blocks.read(self.grid.panes(window))))
+            merged = self.aggregation.merge(self._blocks.read(self.grid.panes(window)))
+            sorted_ = self.aggregation.sorted_by_key(merged)
+            self._emit(self.aggregation.finish(sorted_, self.grid.start(window), window))
         while self._drops and self._drops[0][0] <= timestamp:
             self._blocks.drop(heapq.heappop(self._drops)[1])
         super().on_watermark(timestamp)
 
-    def _emit_window(self, window: int, merged: pa.RecordBatch) -> None:
-        end = window + self.grid.size
-        result = self.aggregation.finish(merged, window, end)
+    def _emit(self, result: pa.RecordBatch) -> None:
+        """Results carry the time of their window's last millisecond."""
         self.ctx.metrics.records_out += result.num_rows
-        self.ctx.output.block(Columns(result, np.full(result.num_rows, end - 1, dtype=np.int64)))
+        stamps = result.column("window_end").to_numpy() - 1
+        self.ctx.output.block(Columns(result, stamps))

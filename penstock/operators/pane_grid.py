@@ -4,31 +4,39 @@
                          window           [10 ──────── 25)
                          panes   [0  5) [5 10) [10 15) [15 20) [20 25)      width 5
 
-A record is aggregated into one pane, however many windows it is in; a window is the merge of its panes.
+A record is aggregated into one pane, however many windows it is in; a window is the merge of its panes. A window is named
+by its end, which no two windows share: cumulating windows have their start in common.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.datastream.window import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from penstock.datastream.window import (
+    CumulativeEventTimeWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
 from penstock.errors import JobDefinitionError
 from penstock.records import TimestampArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaneGrid:
-    """Tumbling (slide == size) or sliding event-time windows; all times in milliseconds."""
+    """Tumbling (slide == size), sliding or cumulating event-time windows; all times in milliseconds."""
 
-    size: int
-    slide: int
+    size: int  # of the longest window
+    slide: int  # from the start of a longest window to the next one's
     offset: int
     lateness: int  # how long after its end a window can still fire again
+    step: int | None = None  # cumulating windows: how much longer each is than the one before
 
     @staticmethod
     def of(assigner: WindowAssigner[Any, Any], lateness: int) -> PaneGrid:
@@ -39,35 +47,52 @@ class PaneGrid:
             return PaneGrid(size=assigner._size, slide=assigner._size, offset=assigner._offset, lateness=lateness)
         if type(assigner) is SlidingEventTimeWindows:
             return PaneGrid(size=assigner._size, slide=assigner._slide, offset=assigner._offset, lateness=lateness)
+        if type(assigner) is CumulativeEventTimeWindows:
+            size, step = assigner._max_size, assigner._step
+            return PaneGrid(size=size, slide=size, offset=assigner._offset, lateness=lateness, step=step)
         raise JobDefinitionError(
-            f"columnar windows are TumblingEventTimeWindows or SlidingEventTimeWindows, not {assigner!r}: "
-            "use the windows of a stream of rows for other assigners"
+            "columnar windows are TumblingEventTimeWindows, SlidingEventTimeWindows or CumulativeEventTimeWindows, not "
+            f"{assigner!r}: use the windows of a stream of rows for other assigners"
         )
 
     @property
     def width(self) -> int:
-        return math.gcd(self.size, self.slide)
+        return math.gcd(self.size, self.slide) if self.step is None else self.step
 
     def pane(self, timestamp: int) -> int:
         return timestamp - (timestamp - self.offset) % self.width
 
-    def last_window(self, timestamp: int) -> int:
+    def last_start(self, timestamp: int) -> int:
         """The start of the latest window that has begun by `timestamp`."""
         return timestamp - (timestamp - self.offset) % self.slide
 
-    def windows(self, pane: int) -> range:
-        """Starts of all windows a pane is part of, latest first."""
-        return range(self.last_window(pane), pane - self.size, -self.slide)
+    def windows(self, pane: int) -> Sequence[int]:
+        """Ends of all windows a pane is part of, in the order their assigner lists them: sliding windows latest first,
+        cumulating ones shortest first. A record that fires several of them again fires them in this order."""
+        last = self.last_start(pane) + self.size
+        return range(last, pane, -self.slide) if self.step is None else range(pane + self.step, last + 1, self.step)
+
+    def first_end(self, pane: int) -> int:
+        """The end of the window of a pane that ends first; no later than the pane's own if there is none."""
+        windows = self.windows(pane)
+        return min(windows[0], windows[-1]) if windows else pane
+
+    def start(self, window: int) -> int:
+        return window - self.size if self.step is None else self.last_start(window - 1)
 
     def panes(self, window: int) -> range:
-        return range(window, window + self.size, self.width)
+        return range(self.start(window), window, self.width)
 
     def fires_at(self, window: int) -> int:
-        return window + self.size - 1
+        return window - 1
+
+    def refires(self, window: int, watermark: int) -> bool:
+        """Whether a record for the window fires it again: it has ended, and is kept for late records."""
+        return self.fires_at(window) <= watermark < self.fires_at(window) + self.lateness
 
     def dropped_at(self, pane: int) -> int:
         """The watermark at which no window can need the pane any more."""
-        return self.fires_at(self.last_window(pane)) + self.lateness
+        return self.fires_at(self.last_start(pane) + self.size) + self.lateness
 
     # ---------------------------------------------------------------- whole columns
 

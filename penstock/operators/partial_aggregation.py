@@ -19,7 +19,7 @@ from penstock.records import TimestampArray
 from penstock.state.panes import with_keys
 
 _PANE = "pane"
-_TOUCHED = "touched"
+_ROW = "row"
 
 
 class PartialAggregation:
@@ -86,21 +86,59 @@ class PartialAggregation:
         merged = grouped.aggregate([(n, p.merge) for n, p in zip(self._partial_names, self._partials, strict=True)])
         return self._named(merged, [*self._key_names, *self._partial_names])
 
-    def merge_touched(self, blocks: Sequence[pa.RecordBatch], touched: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """The same, but only keys that occur in `touched`, which are some of the blocks."""
-        marked = []
-        for block in blocks:
-            mark = any(block is other for other in touched)
-            marked.append(block.append_column(_TOUCHED, pa.array(np.full(block.num_rows, mark, dtype=np.int8))))
-        grouped = pa.Table.from_batches(marked).group_by(self._key_names, use_threads=False)
-        wanted = [(name, partial.merge) for name, partial in zip(self._partial_names, self._partials, strict=True)]
-        merged = grouped.aggregate([*wanted, (_TOUCHED, "max")])
-        kept = merged.filter(pc.equal(merged.column(merged.num_columns - 1), 1))
-        return self._named(kept.drop_columns([f"{_TOUCHED}_max"]), [*self._key_names, *self._partial_names])
+    def running(self, table: pa.Table, before: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """For every selected row the partial result of its key after it: of the blocks `before` and of the rows of its
+        key up to and including itself. In the order of the rows."""
+        rows = table.num_rows
+        numbered = table.append_column(_ROW, pa.array(np.arange(rows)))
+        singles = _in_order_of_rows(self._aggregate(numbered, [_ROW, *self._key_names]))
+        parts = pa.Table.from_batches([singles])
+        # Late records are few and keys may be many: leave out what cannot be theirs before anything is merged.
+        first = self._key_names[0]
+        few = pc.unique(singles.column(first))
+        before = [part for b in before if (part := b.filter(pc.is_in(b.column(first), few))).num_rows]
+        if before:  # behind the rows, so that they keep their numbers
+            parts = pa.concat_tables([parts, pa.Table.from_batches([self.merge(before)])])
+        order, places = self._runs(parts, rows)
+        sums = parts.select(self._partial_names).take(pa.array(order))
+        # A prefix sum by doubling: after the pass with distance d each row covers the 2·d rows of its run up to itself.
+        distance = 1
+        while distance <= places.max():
+            reaching = np.flatnonzero(places >= distance)
+            number = np.concatenate([np.arange(len(order)), reaching])
+            pairs = pa.concat_tables([sums, sums.take(pa.array(reaching - distance))])
+            wanted = [(name, partial.merge) for name, partial in zip(self._partial_names, self._partials, strict=True)]
+            grouped = pairs.append_column(_ROW, pa.array(number)).group_by(_ROW, use_threads=False).aggregate(wanted)
+            sums = _in_order_of_rows(grouped).rename_columns(self._partial_names)
+            distance *= 2
+        back = np.empty(rows, dtype=np.int64)
+        back[order[order < rows]] = np.flatnonzero(order < rows)
+        result = sums.take(pa.array(back))
+        arrays = [singles.column(name) for name in self._key_names] + [_one_chunk(c) for c in _columns_of(result)]
+        return pa.RecordBatch.from_arrays(arrays, schema=singles.schema)
+
+    def _runs(self, parts: pa.Table, rows: int) -> tuple[TimestampArray, TimestampArray]:
+        """Of the keys that occur in the first `rows` rows: the numbers of all their rows, key by key and in order but for
+        those from `rows` on, which come first; and the place of each within its key."""
+        number = np.arange(parts.num_rows)
+        keys = parts.select(self._key_names).append_column(_ROW, pa.array(number))
+        lists = keys.group_by(self._key_names, use_threads=False).aggregate([(_ROW, "list")]).column(f"{_ROW}_list")
+        lengths = pc.list_value_length(lists).to_numpy()
+        order = pc.list_flatten(lists).to_numpy()
+        ends = np.cumsum(lengths)
+        run = np.repeat(np.arange(len(lengths)), lengths)
+        touched = order[ends - lengths] < rows  # the first of a run is a row, unless the key has none
+        # Within a run the block before comes last, because it was appended: move it to the front.
+        kept = touched[run]
+        order, run = order[kept], run[kept]
+        sequence = np.lexsort((order, order < rows, run))
+        order, run = order[sequence], run[sequence]
+        starts = np.flatnonzero(np.diff(run, prepend=-1))
+        places = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+        return order, places
 
     def finish(self, merged: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
-        """The result of a window, sorted by key."""
-        merged = merged.sort_by([(name, "ascending") for name in self._key_names])
+        """The result of a window, a row for each of `merged`."""
         rows = merged.num_rows
         arrays = [merged.column(name) for name in self._key_names]
         arrays += [pa.array(np.full(rows, value, dtype=np.int64)) for value in (start, end)]
@@ -109,12 +147,25 @@ class PartialAggregation:
             arrays.append(aggregate.finish(parts))
         return pa.RecordBatch.from_arrays(arrays, [*self.keys, "window_start", "window_end", *self.aggregates])
 
+    def sorted_by_key(self, merged: pa.RecordBatch) -> pa.RecordBatch:
+        return merged.sort_by([(name, "ascending") for name in self._key_names])
+
     def _named(self, table: pa.Table, names: list[str]) -> pa.RecordBatch:
         """One batch with our names. Arrow names results after its kernels, but in the order they were asked for."""
-        whole = table.combine_chunks()
-        arrays = [_one_chunk(column) for column in whole.columns]
+        arrays = [_one_chunk(column) for column in _columns_of(table)]
         schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)])
         return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self._key_names))
+
+
+def _in_order_of_rows(grouped: Any) -> Any:
+    """Groups by row number in the order of the numbers, without them: Arrow gives groups in an order of its own."""
+    order = np.argsort(grouped.column(_ROW).to_numpy())
+    return grouped.take(pa.array(order)).drop_columns([_ROW])
+
+
+def _columns_of(table: pa.Table) -> list[pa.ChunkedArray]:
+    columns: list[pa.ChunkedArray] = table.combine_chunks().columns
+    return columns
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from penstock.common.typeinfo import Types
 from penstock.datastream.aggregates import count, max_, mean, min_, sum_
-from penstock.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from penstock.datastream.window import (
+    CumulativeEventTimeWindows,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.columnar_window import ColumnarWindowOperator
 from penstock.operators.pane_blocks import MAX_BLOCKS
@@ -108,13 +113,53 @@ def test_late_records_are_counted_or_sent_to_the_side_with_all_their_columns() -
     assert rows(harness.end_input()) == [("a", 10, 20, 2)]
 
 
-def test_allowed_late_records_refire_the_window_for_their_keys_only_and_with_everything() -> None:
+def test_each_allowed_late_record_refires_its_window_for_its_key_with_all_up_to_itself() -> None:
     harness = windows(allowed_lateness=5).push_block(block(("a", 1, 0), ("b", 1, 0))).advance_watermark(13)
-    harness.clear_output().push_block(block(("a", 2, 3), ("a", 4, 4), ("c", 8, 12)))
-    assert rows(harness) == [("a", 0, 10, 7)]
+    harness.clear_output().push_block(block(("a", 2, 3), ("b", 8, 3), ("a", 4, 4), ("c", 8, 12), ("d", 5, 9)))
+    assert rows(harness) == [("a", 0, 10, 3), ("b", 0, 10, 9), ("a", 0, 10, 7), ("d", 0, 10, 5)]
+    assert [stamp for _, stamp in harness.records()] == [9, 9, 9, 9]
     harness.clear_output().advance_watermark(14).push_block(block(("a", 2, 3)))
     assert rows(harness) == []
     assert harness.metrics.late_dropped == 1
+
+
+def test_a_late_record_refires_sliding_windows_latest_first_and_cumulating_ones_shortest_first() -> None:
+    sliding = windows(SlidingEventTimeWindows(10, 5, 0), allowed_lateness=50).advance_watermark(30)
+    assert [row[1:] for row in rows(sliding.push_block(block(("a", 1, 12), ("a", 2, 7))))] == [
+        (10, 20, 1),
+        (5, 15, 1),
+        (5, 15, 3),
+        (0, 10, 2),
+    ]
+    cumulating = windows(CumulativeEventTimeWindows(15, 5), allowed_lateness=50).advance_watermark(30)
+    assert [row[1:] for row in rows(cumulating.push_block(block(("a", 1, 7), ("a", 2, 12))))] == [
+        (0, 10, 1),
+        (0, 15, 1),
+        (0, 15, 3),
+    ]
+
+
+def test_a_hot_key_among_many_is_refired_with_exact_running_results() -> None:
+    late = [("hot" if n % 7 else f"k{n}", n, n % 10) for n in range(500)]
+    harness = (
+        windows(aggregates=STATISTICS, allowed_lateness=MAX).push_block(block(("hot", 1000, 3))).advance_watermark(9)
+    )
+    harness.clear_output().push_block(block(*late))
+    seen: dict[str, list[int]] = {"hot": [1000]}
+    expected = []
+    for key, value, _ in late:
+        values = seen.setdefault(key, [])
+        values.append(value)
+        expected.append((key, 0, 10, len(values), sum(values), min(values), max(values), sum(values) / len(values)))
+    assert rows(harness) == expected
+
+
+def test_cumulating_windows_share_their_panes() -> None:
+    harness = windows(CumulativeEventTimeWindows(15, 5)).push_block(block(("a", 1, 2), ("a", 2, 7), ("a", 4, 17)))
+    assert len(harness.state.tables["panes"]) == 3
+    expected = [(0, 5, 1), (0, 10, 3), (0, 15, 3), (15, 20, 4), (15, 25, 4), (15, 30, 4)]
+    assert [row[1:] for row in rows(harness.end_input())] == expected
+    assert len(harness.state.tables["panes"]) == 0
 
 
 def test_many_small_blocks_of_a_pane_are_merged_and_the_sum_stays() -> None:
@@ -222,7 +267,11 @@ steps = st.lists(
 @st.composite
 def assigners(draw: st.DrawFn) -> Any:
     size = draw(st.integers(1, 8))
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from(["tumbling", "sliding", "cumulating"]))
+    if kind == "cumulating":
+        longest = size * draw(st.integers(1, 3))
+        return CumulativeEventTimeWindows(longest, size, draw(st.integers(-longest + 1, longest - 1)))
+    if kind == "tumbling":
         return TumblingEventTimeWindows(size, draw(st.integers(-size + 1, size - 1)))
     slide = draw(st.integers(1, 9))
     return SlidingEventTimeWindows(size, slide, draw(st.integers(-slide + 1, slide - 1)))
@@ -269,13 +318,12 @@ class Fleet:
             harness.rollback()
 
     def take(self) -> tuple[dict[Any, Any], int]:
-        """Per key and window the last result since the last call (rows fire once per late record, columns once per
-        block), and how many records were late."""
-        results = {}
+        """Per key all results since the last call in their order, and how many records were late."""
+        results: dict[Any, list[Any]] = {}
         late = 0
         for harness in self.subtasks:
-            for value in harness.values():
-                results[tuple(value)[:3]] = tuple(value)[3:]
+            for value, stamp in harness.records():
+                results.setdefault(value[0], []).append((*value, stamp))
             harness.clear_output()
             late += harness.metrics.late_dropped
             harness.metrics.late_dropped = 0
