@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.common.time import Duration
 from penstock.compat.absent import missing_name
 from penstock.errors import JobDefinitionError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TimestampAssigner(ABC):
@@ -29,8 +32,16 @@ class ColumnTimestampAssigner(TimestampAssigner):
         self.column = column
 
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        stamp = value[self.column]
-        return int(stamp.timestamp() * 1000) if hasattr(stamp, "timestamp") else int(stamp)
+        return self.millis(value[self.column])
+
+    @staticmethod
+    def millis(stamp: Any) -> int:
+        """Milliseconds of what the column holds for a record."""
+        if not isinstance(stamp, datetime):
+            return int(stamp)
+        # As for a column of timestamps: without a zone it is UTC, and it is rounded down to a millisecond.
+        moment = stamp.replace(tzinfo=UTC) if stamp.tzinfo is None else stamp
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 class WatermarkOutput(ABC):

@@ -93,6 +93,11 @@ class Source(ABC):
         makes a job that needs timestamps from elsewhere fail while it is built."""
         return True
 
+    @property
+    def gives_columns(self) -> bool | None:
+        """Whether its readers yield `Columns` (True) or `Rows` (False); None when only reading will tell."""
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:

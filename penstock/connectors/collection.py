@@ -45,6 +45,8 @@ class CollectionSource(Source):
     def create_reader(self) -> SplitReader:
         return _CollectionReader(self._values)
 
+    gives_columns = False
+
     @property
     def bounded(self) -> bool:
         return True

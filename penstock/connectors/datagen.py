@@ -93,6 +93,8 @@ class DataGeneratorSource(Source):
             return _ColumnReader(self._generator, self._sequence.splits, self._seed)
         return _RowReader(self._generator, self._sequence.splits, self._timestamp_of)
 
+    gives_columns = False
+
     @property
     def bounded(self) -> bool:
         return self._sequence.count is not None

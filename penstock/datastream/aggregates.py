@@ -1,20 +1,26 @@
-"""Aggregates of columnar windows, in two halves: over the records of a block, then over the results of many blocks.
+"""Built-in window aggregates, in two halves: over records, then over partial results.
 
     from penstock.datastream.aggregates import count, sum_
     stream.key_by("page").window(...).agg(views=count(), bytes=sum_("size"))
 
 Nulls count for nothing but `count()`; an aggregate of nulls only is null, as in SQL. Sums of integers are 64 bits wide
-and wrap around; sums and means of floats depend in their last digits on how records were grouped into blocks.
+and wrap around; min and max pass NaN over unless there is nothing else; sums and means of floats depend in their last
+digits on how records were grouped into blocks. Every aggregate has two forms that agree on all of this: Arrow's kernels
+over columns, and Python over single records for windows that cannot be columnar.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from penstock.common.typeinfo import BasicType, BasicTypeInfo, TypeInformation, Types
+from penstock.errors import JobDefinitionError
 
 __all__ = ["Aggregate", "Partial", "count", "max_", "mean", "min_", "sum_"]
 
@@ -42,6 +48,14 @@ class Aggregate(ABC):
     def finish(self, merged: Sequence[pa.Array]) -> pa.Array:
         """The result from the merged partials, in the order of `partials`."""
 
+    @abstractmethod
+    def finish_one(self, merged: Sequence[Any]) -> Any:
+        """The same for one key, in Python values."""
+
+    @abstractmethod
+    def result_type(self, column_type: TypeInformation | None) -> TypeInformation | None:
+        """The type of the result over a column of this type (None: over records as such); None if it has no name here."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Simple(Aggregate):
@@ -56,6 +70,14 @@ class _Simple(Aggregate):
     def finish(self, merged: Sequence[pa.Array]) -> pa.Array:
         return merged[0]
 
+    def finish_one(self, merged: Sequence[Any]) -> Any:
+        return merged[0]
+
+    def result_type(self, column_type: TypeInformation | None) -> TypeInformation | None:
+        if self.partial.function == "sum":
+            return _SUMS.get(column_type)
+        return Types.LONG() if self.partial.column is None else column_type
+
 
 @dataclass(frozen=True, slots=True)
 class _Mean(Aggregate):
@@ -69,6 +91,19 @@ class _Mean(Aggregate):
         total, number = merged
         # Without a value that is not null the sum is null, and so is the quotient: nothing is divided by zero.
         return pc.divide(total.cast(pa.float64(), safe=False), number.cast(pa.float64(), safe=False))
+
+    def finish_one(self, merged: Sequence[Any]) -> Any:
+        total, number = merged
+        return None if total is None else float(total) / float(number)
+
+    def result_type(self, column_type: TypeInformation | None) -> TypeInformation | None:
+        return Types.DOUBLE()
+
+
+_SUMS: Mapping[TypeInformation | None, TypeInformation] = {
+    **{BasicTypeInfo(t): Types.LONG() for t in (BasicType.BYTE, BasicType.SHORT, BasicType.INT, BasicType.LONG)},
+    **{BasicTypeInfo(t): Types.DOUBLE() for t in (BasicType.FLOAT, BasicType.DOUBLE)},
+}
 
 
 def count() -> Aggregate:
@@ -91,3 +126,66 @@ def max_(column: str) -> Aggregate:
 def mean(column: str) -> Aggregate:
     """The arithmetic mean as a float."""
     return _Mean(column)
+
+
+def result_columns(keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> list[str]:
+    """The columns of the result; refuses aggregates that cannot be."""
+    if not keys or not aggregates:
+        raise JobDefinitionError("agg needs at least one key column and at least one aggregate, as in agg(n=count())")
+    names = [*keys, "window_start", "window_end", *aggregates]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise JobDefinitionError(
+            f"the result of agg would have several columns named {twice}: its columns are the keys {list(keys)}, "
+            f"window_start, window_end and the aggregates {list(aggregates)}"
+        )
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise JobDefinitionError(f"aggregate {name!r} must be count(), sum_(…), …, not {aggregate!r}")
+    return names
+
+
+# -------------------------------------------------------------------- the same kernels over single values
+
+
+def fold(function: str) -> Callable[[Any, Any], Any]:
+    """`function` of a partial as a step: (the result so far, or None; the next value) → the result. None is null."""
+    return _FOLDS[function]
+
+
+def _count(so_far: Any, value: Any) -> Any:
+    return (so_far or 0) + (value is not None)
+
+
+def _count_all(so_far: Any, value: Any) -> Any:
+    return (so_far or 0) + 1
+
+
+def _sum(so_far: Any, value: Any) -> Any:
+    if value is None:
+        return so_far
+    total = (int(value) if isinstance(value, bool) else value) if so_far is None else so_far + value
+    if isinstance(total, int) and not -(2**63) <= total < 2**63:
+        total = (total + 2**63) % 2**64 - 2**63
+    return total
+
+
+def _min(so_far: Any, value: Any) -> Any:
+    if value is None or (value != value and so_far is not None):  # NaN
+        return so_far
+    return value if so_far is None or so_far != so_far or value < so_far else so_far
+
+
+def _max(so_far: Any, value: Any) -> Any:
+    if value is None or (value != value and so_far is not None):
+        return so_far
+    return value if so_far is None or so_far != so_far or value > so_far else so_far
+
+
+_FOLDS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "count_all": _count_all,
+    "count": _count,
+    "sum": _sum,
+    "min": _min,
+    "max": _max,
+}

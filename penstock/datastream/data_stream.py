@@ -10,12 +10,15 @@ from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, overload
 
+import pyarrow.compute as pc
+
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.typeinfo import TupleTypeInfo, TypeInformation, check_type
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import Sink
 from penstock.connectors.collect_sink import CollectSink
 from penstock.connectors.print_sink import PrintSink
+from penstock.datastream.column_verbs import ColumnVerbs
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -35,8 +38,9 @@ from penstock.graph import partitioner as p
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators import rolling
 from penstock.operators.base import Operator
+from penstock.operators.column_operators import SelectOperator
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
-from penstock.operators.selectors import as_selector
+from penstock.operators.selectors import as_selector, check_columns
 from penstock.operators.simple import FilterOperator, FlatMapOperator, MapOperator
 from penstock.operators.sink import SinkOperator
 from penstock.operators.watermarks import WatermarkOperator
@@ -73,7 +77,7 @@ class Edge:
     tag: str | None = None
 
 
-class DataStream:
+class DataStream(ColumnVerbs):
     def __init__(
         self,
         env: StreamExecutionEnvironment,
@@ -187,9 +191,16 @@ class DataStream:
         stateful: bool = False,
         kind: str = "operator",
         parallelism: int | None = None,
+        why_rows: str = "",
     ) -> DataStream:
         node = self._env._add_node(
-            name, kind, operator, output_type=output_type, stateful=stateful, parallelism=parallelism
+            name,
+            kind,
+            operator,
+            output_type=output_type,
+            stateful=stateful,
+            parallelism=parallelism,
+            why_rows=why_rows,
         )
         self._connect(node)
         return DataStream(self._env, [Origin(node)], output_type)
@@ -216,7 +227,11 @@ class DataStream:
         _check_function(func, FlatMapFunction, "flat_map")
         return self._apply("FlatMap", FlatMapOperator(func, self._type), output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+    def filter(self, func: Callable[[Any], bool] | FilterFunction | pc.Expression) -> DataStream:
+        """Keeps the records for which `func` is true: a function, or an expression over columns such as
+        `pc.field("amount") > 3` of pyarrow.compute, which is evaluated on whole blocks (false and null drop a record)."""
+        if isinstance(func, pc.Expression):
+            return self._filter_columns(func)
         _check_function(func, FilterFunction, "filter")
         return self._apply("Filter", FilterOperator(func, self._type), self._type)
 
@@ -234,10 +249,15 @@ class DataStream:
     def key_by(
         self,
         key_selector: Callable[[Any], Any] | KeySelector | str | list[str],
-        key_type: TypeInformation | None = None,
+        key_type: TypeInformation | str | None = None,
+        *more_columns: str,
     ) -> KeyedStream:
-        """Keys by a function of the record or, on typed and columnar streams, by column name(s)."""
-        return KeyedStream(self._env, self._origins, self._type, as_selector(key_selector), key_type)
+        """Keys by a function of the record or by column names: `key_by("user")`, `key_by("user", "page")`. Columns of a
+        columnar stream are read as columns; of other records they are fields, entries or attributes."""
+        if isinstance(key_selector, str) and isinstance(key_type, str):
+            key_selector, key_type = [key_selector, key_type, *more_columns], None
+        selector = as_selector(key_selector, self._type)
+        return KeyedStream(self._env, self._origins, self._type, selector, key_type)  # type: ignore[arg-type]  # refused there
 
     def union(self, *streams: DataStream) -> DataStream:
         """The records of all streams, of one type. Keys do not count: call key_by() after it."""
@@ -324,6 +344,8 @@ class DataStream:
             raise JobDefinitionError(
                 f"assign_timestamps_and_watermarks takes a WatermarkStrategy, not {_what(watermark_strategy)}"
             )
+        column = getattr(watermark_strategy.timestamp_assigner, "column", None)
+        check_columns([] if column is None else [column], self._type, "assign_timestamps_and_watermarks")
         return self._apply(
             "Timestamps/Watermarks",
             WatermarkOperator(watermark_strategy, self._type),
@@ -344,9 +366,12 @@ class DataStream:
                 )
         if not positions:
             raise JobDefinitionError("project needs at least one position")
-        chosen = None if types is None else TupleTypeInfo([types[position] for position in positions])  # type: ignore[index]
+        if types is not None:
+            chosen = TupleTypeInfo([types[position] for position in positions])  # type: ignore[index]
+            columns = [f"f{position}" for position in positions]
+            return self._apply("Projection", SelectOperator(columns, None, positions), chosen)  # type: ignore[arg-type]
         function = rolling.Projection(tuple(positions))  # type: ignore[arg-type]
-        return self._apply("Projection", MapOperator(function, self._type), chosen)
+        return self._apply("Projection", MapOperator(function))
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
         """Windows of `size` records of the whole stream; with `slide` one is opened every `slide` records. Only full
@@ -543,13 +568,6 @@ class KeyedStream(DataStream):
         from penstock.datastream.windowed_stream import WindowedStream
 
         return WindowedStream(self, window_assigner)
-
-    def key_by(
-        self,
-        key_selector: Callable[[Any], Any] | KeySelector | str | list[str],
-        key_type: TypeInformation | None = None,
-    ) -> KeyedStream:
-        return KeyedStream(self._env, self._origins, self._type, as_selector(key_selector), key_type)
 
     def _partitioned(self, partitioner: p.Partitioner) -> DataStream:
         raise JobDefinitionError(

@@ -255,6 +255,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         parallelism: int | None = None,
         output_type: TypeInformation | None = None,
         stateful: bool = False,
+        why_rows: str = "",
     ) -> StreamNode:
         location = call_site()
         if output_type is not None:
@@ -268,6 +269,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             output_type=output_type,
             stateful=stateful or any(isinstance(f, CheckpointedFunction) for f in operator.checkpointed_functions()),
             location=location,
+            columnar=operator.columnar,
+            why_rows=why_rows,
         )
         self._nodes[node.id] = node
         return node

@@ -20,13 +20,10 @@ from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.window import (
     Evictor,
     MergingWindowAssigner,
-    SlidingEventTimeWindows,
     Trigger,
-    TumblingEventTimeWindows,
     WindowAssigner,
 )
 from penstock.errors import JobDefinitionError
-from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents, WindowContents
 
@@ -93,7 +90,9 @@ class _Windowed:
             )
         self._late_tag = output_tag
 
-    def _window(self, function: Any, contents: WindowContents, output_type: TypeInformation | None) -> DataStream:
+    def _window(
+        self, function: Any, contents: WindowContents, output_type: TypeInformation | None, why_rows: str = ""
+    ) -> DataStream:
         operator = WindowOperator(
             assigner=self._assigner,
             trigger=self._trigger if self._trigger is not None else self._assigner.get_default_trigger(None),
@@ -112,6 +111,7 @@ class _Windowed:
             output_type,
             stateful=True,
             parallelism=parallelism,
+            why_rows=why_rows,
         )
         return result if self._selector is not None else result._not_parallel()
 
@@ -171,34 +171,13 @@ class WindowedStream(_Windowed):
         return self._window(process_window_function, ListContents(), output_type)
 
     def agg(self, **aggregates: Aggregate) -> DataStream:
-        """Built-in aggregates over a columnar stream, without a Python object per record: `agg(n=count(),
-        total=sum_("amount"))`. Needs key_by on column names and a tumbling or sliding event-time window. The result has
-        the key columns, window_start, window_end and the aggregates."""
-        from penstock.operators.columnar_window import ColumnarWindowOperator
+        """Built-in aggregates (not in Flink): `agg(n=count(), total=sum_("amount"))`. Needs key_by on column names. The
+        result has the key columns, window_start, window_end (milliseconds) and the aggregates. Tumbling, sliding and
+        cumulating event-time windows over columns make no Python object of a record; all others, such as sessions, give
+        the same results record by record, and `explain()` says so."""
+        from penstock.datastream.window_aggregates import aggregate
 
-        selector = self._selector
-        if not isinstance(selector, ColumnKeySelector):
-            raise JobDefinitionError(
-                "agg works on columns: key_by column names, as in key_by('user'), before the window"
-            )
-        if (
-            not isinstance(self._assigner, (TumblingEventTimeWindows, SlidingEventTimeWindows))
-            or self._trigger is not None
-        ):
-            raise JobDefinitionError("agg works on tumbling and sliding event-time windows with their default trigger")
-        if self._evictor is not None:
-            raise JobDefinitionError("agg keeps sums and no elements, so there is nothing to evict: use aggregate()")
-        if not aggregates:
-            raise JobDefinitionError("agg needs at least one aggregate, as in agg(n=count())")
-        operator = ColumnarWindowOperator(
-            keys=selector.names,
-            assigner=self._assigner,
-            aggregates=aggregates,
-            allowed_lateness=self._lateness,
-            late_tag=None if self._late_tag is None else self._late_tag.tag_id,
-            input_type=self._stream._type,
-        )
-        return self._stream._apply(f"Columnar Window({type(self._assigner).__name__})", operator, None, stateful=True)
+        return aggregate(self, aggregates)
 
 
 class AllWindowedStream(_Windowed):

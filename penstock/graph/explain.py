@@ -20,6 +20,7 @@ def plan_json(graph: StreamGraph) -> str:
             "contents": node.description or node.name,
             "parallelism": node.parallelism,
             "uid": node.operator_id,
+            "columnar": node.columnar,
         }
         inputs = graph.inputs(node.id)
         if inputs:
@@ -38,7 +39,7 @@ def plan_json(graph: StreamGraph) -> str:
 
 
 def explain(job: JobGraph) -> str:
-    """Levels, vertices with their chains, and the exchanges between them."""
+    """Levels, vertices with their chains, the exchanges between them, and which operators work on columns."""
     lines = [
         f"{job.job_name}: {len(job.vertices)} vertices on {job.levels} levels in {job.slots} slots, "
         f"{job.levels - 1} exchanges an epoch, one Spark job an epoch, max parallelism {job.max_parallelism}"
@@ -56,6 +57,10 @@ def explain(job: JobGraph) -> str:
                 if any(node.id == iteration.tail for node in vertex.nodes):
                     head = next(v.id for v in job.vertices.values() if any(n.id == iteration.head for n in v.nodes))
                     lines.append(f"      ↺ feedback to [{head}] in the next epoch")
+            columnar = [node.name for node in vertex.nodes if node.columnar]
+            if columnar:
+                lines.append(f"      columns: {', '.join(columnar)}")
+            lines += [f"      rows: {node.name}, because {node.why_rows}" for node in vertex.nodes if node.why_rows]
             uids = [f"{node.name}={node.operator_id}" for node in vertex.nodes if node.stateful]
             if uids:
                 lines.append(f"      state: {', '.join(uids)}")

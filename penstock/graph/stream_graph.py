@@ -32,6 +32,8 @@ class StreamNode:
     output_type: Any = None
     description: str = ""
     location: str = ""  # file:line of the call in the user's program, if known
+    columnar: bool = False  # works on whole columns
+    why_rows: str = ""  # could be columnar, but is not
 
     @property
     def operator_id(self) -> str:

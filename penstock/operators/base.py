@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 from penstock.errors import PenstockError, UserFunctionError
 from penstock.operators import checkpointing
@@ -76,6 +76,10 @@ class Operator(ABC):
     ctx: OperatorContext
     runtime_context: OperatorRuntimeContext
     makes_watermarks = False  # True: those from upstream do not go through it
+
+    # For the plan. `columnar`: given columns, it makes no Python object of a record. `gives`: what leaves it.
+    columnar: bool = False
+    gives: Literal["rows", "columns", "what it gets"] = "rows"
 
     def __init__(self) -> None:
         self.current_watermark = MIN_WATERMARK

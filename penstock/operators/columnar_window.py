@@ -23,7 +23,7 @@ from penstock.datastream.aggregates import Aggregate
 from penstock.datastream.window import WindowAssigner
 from penstock.errors import PenstockError
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.convert import to_columns, travels_as_arrow
+from penstock.operators.convert import require_columns, single_batch
 from penstock.operators.pane_blocks import PaneBlocks
 from penstock.operators.pane_grid import PaneGrid
 from penstock.operators.partial_aggregation import PartialAggregation
@@ -44,6 +44,8 @@ class ColumnarWindowOperator(Operator):
 
     needs_timestamps = True
     gives_timestamps = True
+    columnar = True
+    gives = "columns"
 
     def __init__(
         self,
@@ -97,7 +99,8 @@ class ColumnarWindowOperator(Operator):
     # ---------------------------------------------------------------- records
 
     def process(self, input: int, block: Block) -> None:
-        columns = self._columns(block)
+        where = f"operator {self.ctx.name!r}"
+        columns = require_columns(block, self.input_type, where)
         self.ctx.metrics.records_in += len(columns)
         if len(columns) == 0:
             return
@@ -108,7 +111,7 @@ class ColumnarWindowOperator(Operator):
                 f"operator {self.ctx.name!r} cannot place records that have no timestamp: call "
                 "assign_timestamps_and_watermarks(...) with a timestamp assigner before the window"
             )
-        table = self.aggregation.select(columns.batch, f"operator {self.ctx.name!r}")
+        table = self.aggregation.select(columns.batch, where)
         if not self.grid.all_taken(lowest, self._now()):
             taken = self.grid.taken(stamps, self._now())
             self._late(columns, np.logical_and(~taken, self.grid.late(stamps, self._now())))
@@ -117,21 +120,6 @@ class ColumnarWindowOperator(Operator):
                 return
         self._refire(table, stamps)
         self._add(self._partials(table, stamps))
-
-    def _columns(self, block: Block) -> Columns:
-        if isinstance(block, Columns):
-            return block
-        where = f"operator {self.ctx.name!r}"
-        if not travels_as_arrow(self.input_type):
-            raise PenstockError(
-                f"{where} aggregates columns but was given rows such as {block.values[:1]!r}: declare the row type of the "
-                "operator before it (output_type=Types.ROW_NAMED(...)), or use a window over rows"
-            )
-        assert self.input_type is not None
-        columns = to_columns(block, self.input_type, where)
-        if not isinstance(columns, Columns):
-            raise PenstockError(f"{where} needs a timestamp on every record: some of {block.values[:3]!r} have none")
-        return columns
 
     def _partials(self, table: pa.Table, stamps: TimestampArray) -> list[tuple[int, pa.RecordBatch]]:
         first, last = self.grid.pane(int(stamps.min())), self.grid.pane(int(stamps.max()))
@@ -169,7 +157,7 @@ class ColumnarWindowOperator(Operator):
             firings.append(self.aggregation.finish(running, grid.start(window), window))
             rows.append(mine)
         order = np.argsort(np.concatenate(rows), kind="stable")
-        self._emit(pa.Table.from_batches(firings).combine_chunks().to_batches()[0].take(pa.array(order)))
+        self._emit(single_batch(pa.Table.from_batches(firings)).take(pa.array(order)))
 
     def _late(self, columns: Columns, late: Any) -> None:
         number = int(np.count_nonzero(late))

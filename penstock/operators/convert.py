@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.common.types import Row, RowKind
 from penstock.errors import PenstockError
-from penstock.records import Block, Columns, Rows
+from penstock.records import Block, Columns, Rows, TimestampArray
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -24,6 +25,58 @@ def column_values(column: pa.Array) -> list[Any]:
         return strings
     listed: list[Any] = column.to_pylist()
     return listed
+
+
+def column_of(batch: pa.RecordBatch, name: str, where: str) -> pa.Array:
+    """A column by name. One that is not there, or twice, is an error: `column(-1)` would quietly be the last one."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise PenstockError(
+            f"{where}: column {name!r} is not in the stream, or twice; its columns are {batch.schema.names}"
+        )
+    return batch.column(index)
+
+
+def single_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """A table in one piece."""
+    if isinstance(table, pa.RecordBatch):
+        return table
+    columns = table.combine_chunks().columns
+    arrays = [c.chunk(0) if c.num_chunks else pa.array([], type=c.type) for c in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def event_times(column: pa.Array, where: str) -> TimestampArray:
+    """A column of event time as milliseconds: integers are milliseconds, timestamps are rounded down to one."""
+    if pa.types.is_timestamp(column.type):
+        column = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
+    elif not pa.types.is_integer(column.type):
+        raise PenstockError(f"{where}: event time must be integers (milliseconds) or timestamps, but is {column.type}")
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise PenstockError(
+            f"{where}: row {row} of this block has no event time: filter such rows out before, or fill the column"
+        )
+    stamps: TimestampArray = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return stamps
+
+
+def require_columns(block: Block, type_info: TypeInformation | None, where: str) -> Columns:
+    """The block as columns: as it is, or converted by its declared type."""
+    if isinstance(block, Columns):
+        return block
+    if not travels_as_arrow(type_info):
+        raise PenstockError(
+            f"{where} works on columns but was given rows such as {block.values[:1]!r}: declare the row type of the "
+            "operator before it (output_type=Types.ROW_NAMED(...)), or use an operator over rows"
+        )
+    assert type_info is not None
+    columns = to_columns(block, type_info, where)
+    if not isinstance(columns, Columns):
+        raise PenstockError(
+            f"{where} needs a timestamp on every record or on none: some of {block.values[:3]!r} have none"
+        )
+    return columns
 
 
 def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.datastream.aggregates import Aggregate, Partial
-from penstock.errors import JobDefinitionError, PenstockError
+from penstock.datastream.aggregates import Aggregate, Partial, result_columns
+from penstock.operators.convert import column_of, single_batch
 from penstock.records import TimestampArray
 from penstock.state.panes import with_keys
 
@@ -28,36 +28,17 @@ class PartialAggregation:
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
         self.keys = tuple(keys)
         self.aggregates = dict(aggregates)
-        self._check()
+        self._names = result_columns(keys, aggregates)
         self._partials: list[Partial] = list(dict.fromkeys(p for a in self.aggregates.values() for p in a.partials))
         self._columns = list(dict.fromkeys(p.column for p in self._partials if p.column is not None))
         self._key_names = [f"k{index}" for index in range(len(self.keys))]
         self._partial_names = [f"p{index}" for index in range(len(self._partials))]
 
-    def _check(self) -> None:
-        if not self.keys or not self.aggregates:
-            raise JobDefinitionError("a columnar window needs at least one key column and at least one aggregate")
-        names = [*self.keys, "window_start", "window_end", *self.aggregates]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise JobDefinitionError(
-                f"the result of a columnar window would have several columns named {twice}: its columns are the keys "
-                f"{list(self.keys)}, window_start, window_end and the aggregates {list(self.aggregates)}"
-            )
-        for name, aggregate in self.aggregates.items():
-            if not isinstance(aggregate, Aggregate):
-                raise JobDefinitionError(f"aggregate {name!r} must be count(), sum_(…), …, not {aggregate!r}")
-
     def select(self, batch: pa.RecordBatch, where: str) -> pa.Table:
         """The columns that matter, as k… and v…; dictionaries are decoded, since those of two blocks may differ."""
         columns: dict[str, Any] = {}
         for source, name in [*zip(self._key_names, self.keys, strict=True), *((f"v:{c}", c) for c in self._columns)]:
-            index = batch.schema.get_field_index(name)
-            if index < 0:
-                raise PenstockError(
-                    f"{where}: column {name!r} is not in the stream, or twice; its columns are {batch.schema.names}"
-                )
-            column = batch.column(index)
+            column = column_of(batch, name, where)
             columns[source] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         return pa.table(columns)
 
@@ -114,7 +95,7 @@ class PartialAggregation:
         back = np.empty(rows, dtype=np.int64)
         back[order[order < rows]] = np.flatnonzero(order < rows)
         result = sums.take(pa.array(back))
-        arrays = [singles.column(name) for name in self._key_names] + [_one_chunk(c) for c in _columns_of(result)]
+        arrays = [*(singles.column(name) for name in self._key_names), *single_batch(result).columns]
         return pa.RecordBatch.from_arrays(arrays, schema=singles.schema)
 
     def _runs(self, parts: pa.Table, rows: int) -> tuple[TimestampArray, TimestampArray]:
@@ -145,14 +126,14 @@ class PartialAggregation:
         for aggregate in self.aggregates.values():
             parts = [merged.column(self._partial_names[self._partials.index(p)]) for p in aggregate.partials]
             arrays.append(aggregate.finish(parts))
-        return pa.RecordBatch.from_arrays(arrays, [*self.keys, "window_start", "window_end", *self.aggregates])
+        return pa.RecordBatch.from_arrays(arrays, self._names)
 
     def sorted_by_key(self, merged: pa.RecordBatch) -> pa.RecordBatch:
         return merged.sort_by([(name, "ascending") for name in self._key_names])
 
     def _named(self, table: pa.Table, names: list[str]) -> pa.RecordBatch:
         """One batch with our names. Arrow names results after its kernels, but in the order they were asked for."""
-        arrays = [_one_chunk(column) for column in _columns_of(table)]
+        arrays = single_batch(table).columns
         schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)])
         return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self._key_names))
 
@@ -161,12 +142,3 @@ def _in_order_of_rows(grouped: Any) -> Any:
     """Groups by row number in the order of the numbers, without them: Arrow gives groups in an order of its own."""
     order = np.argsort(grouped.column(_ROW).to_numpy())
     return grouped.take(pa.array(order)).drop_columns([_ROW])
-
-
-def _columns_of(table: pa.Table) -> list[pa.ChunkedArray]:
-    columns: list[pa.ChunkedArray] = table.combine_chunks().columns
-    return columns
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], type=column.type)

@@ -8,40 +8,57 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from penstock.common.types import Row
 from penstock.datastream.functions import KeySelector
-from penstock.errors import JobDefinitionError
+from penstock.errors import JobDefinitionError, PenstockError
+from penstock.operators.convert import column_of
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnKeySelector:
-    """key_by("user") or key_by(["user", "page"]): on rows the field (or a tuple of fields), on columns the columns."""
+    """key_by("user") or key_by("user", "page"): on rows the field (or a tuple of fields), on columns the columns."""
 
     names: tuple[str, ...]
+    positions: tuple[int, ...] | None = None  # of a declared type, whose records may be tuples without names
 
     def __call__(self, value: Any) -> Any:
-        if len(self.names) == 1:
-            return self._field(value, self.names[0])
-        return tuple(self._field(value, name) for name in self.names)
-
-    @staticmethod
-    def _field(value: Any, name: str) -> Any:
-        if isinstance(value, dict):
-            return value[name]
-        try:
-            return value[name]
-        except (TypeError, KeyError, ValueError):
-            return getattr(value, name)
+        if self.positions is not None and isinstance(value, (tuple, list)):
+            fields = [value[position] for position in self.positions]
+        else:
+            fields = [read_column(value, name) for name in self.names]
+        return fields[0] if len(fields) == 1 else tuple(fields)
 
     def columns_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        return [batch.column(batch.schema.get_field_index(name)) for name in self.names]
+        return [column_of(batch, name, "key_by") for name in self.names]
 
 
-def as_selector(key: Any) -> Callable[[Any], Any]:
-    """A KeySelector, a callable, a column name or a list of column names."""
+def read_column(value: Any, name: str) -> Any:
+    """What a column of this name would hold for the record: an entry of a dict, a field of a Row, an attribute; of a tuple
+    without names f0, f1, …"""
+    try:
+        return value[name]
+    except (TypeError, KeyError, ValueError, IndexError):
+        pass
+    if (
+        isinstance(value, (tuple, list, Row))
+        and name[:1] == "f"
+        and name[1:].isdecimal()
+        and int(name[1:]) < len(value)
+    ):
+        return value[int(name[1:])]
+    try:
+        return getattr(value, name)
+    except AttributeError:
+        raise PenstockError(f"the record {value!r} has no column {name!r}") from None
+
+
+def as_selector(key: Any, type_info: TypeInformation | None = None) -> Callable[[Any], Any]:
+    """A KeySelector, a callable, a column name or a list of column names of a stream of this type."""
     if isinstance(key, str):
-        return ColumnKeySelector((key,))
+        return _column_selector((key,), type_info)
     if isinstance(key, Sequence) and key and all(isinstance(name, str) for name in key):
-        return ColumnKeySelector(tuple(key))
+        return _column_selector(tuple(key), type_info)
     if isinstance(key, KeySelector):
         return key.get_key
     if callable(key):
@@ -50,3 +67,22 @@ def as_selector(key: Any) -> Callable[[Any], Any]:
     raise JobDefinitionError(
         f"key_by takes a function, a KeySelector, a column name or a list of column names, not {key!r}"
     )
+
+
+def _column_selector(names: tuple[str, ...], type_info: TypeInformation | None) -> ColumnKeySelector:
+    if not isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
+        return ColumnKeySelector(names)
+    check_columns(names, type_info, "key_by")
+    fields = type_info.get_field_names()
+    return ColumnKeySelector(names, tuple(fields.index(name) for name in names))
+
+
+def check_columns(names: Sequence[str], type_info: TypeInformation | None, verb: str) -> None:
+    """While the program is built: refuse names that the declared type of the stream does not have."""
+    if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
+        missing = [name for name in names if name not in type_info.get_field_names()]
+        if missing:
+            raise JobDefinitionError(
+                f"{verb}: the stream has no column {', '.join(map(repr, missing))}; its columns are "
+                f"{type_info.get_field_names()}"
+            )

@@ -17,6 +17,7 @@ class SinkOperator(Operator):
         super().__init__()
         self.sink = sink
         self.input_type = input_type
+        self.columnar = sink.accepts_columns
         self._writer: SinkWriter | None = None
 
     def checkpointed_functions(self) -> Iterable[Any]:

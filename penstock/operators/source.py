@@ -8,7 +8,7 @@ from typing import Any
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import Source, SplitRange, SplitReader
 from penstock.operators.base import Operator
-from penstock.operators.watermarks import SplitWatermarks
+from penstock.operators.watermarks import SplitWatermarks, is_columnar
 from penstock.protocol.events import MAX_WATERMARK
 from penstock.protocol.valve import WatermarkValve
 from penstock.records import Block, PunctuatedRows
@@ -23,6 +23,9 @@ class SourceOperator(Operator):
         self.strategy = strategy
         has_own = source is not None and source.has_timestamps
         self.gives_timestamps = has_own or strategy.timestamp_assigner is not None
+        known = True if source is None else source.gives_columns
+        self.columnar = known is True and is_columnar(strategy)
+        self.gives = "rows" if known is False else "columns"
         self._reader: SplitReader | None = None
         self._splits: dict[str, SplitWatermarks] = {}
         self._valve: WatermarkValve[str] = WatermarkValve()

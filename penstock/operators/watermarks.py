@@ -15,6 +15,7 @@ import numpy as np
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import (
     BoundedOutOfOrderness,
+    ColumnTimestampAssigner,
     CustomGenerator,
     Monotonous,
     NoWatermarks,
@@ -22,7 +23,8 @@ from penstock.common.watermark_strategy import (
     WatermarkStrategy,
 )
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.convert import column_values, to_rows
+from penstock.operators.convert import column_of, event_times, to_rows
+from penstock.operators.selectors import as_selector
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, Rows
 
@@ -63,6 +65,7 @@ class SplitWatermarks:
         self.last_active_ms: int | None = None
         self.idle = False
         self.stamping: Any = None  # the record in hand, for the error that names it
+        self._by_column = _by_column(strategy, input_type)
         self._output = _Sink()
         self._custom = strategy.generator.factory() if isinstance(strategy.generator, CustomGenerator) else None
 
@@ -73,10 +76,10 @@ class SplitWatermarks:
             return block
         column = getattr(assigner, "column", None)
         if column is not None and isinstance(block, Columns):
-            array = block.batch.column(block.batch.schema.get_field_index(column))
-            return Columns(block.batch, np.asarray(column_values(_as_millis(array)), dtype=np.int64))
+            where = f"the timestamp assigner of column {column!r}"
+            return Columns(block.batch, event_times(column_of(block.batch, column, where), where))
         rows = to_rows(block, self.input_type)
-        extract = assigner.extract_timestamp
+        extract = assigner.extract_timestamp if self._by_column is None else self._by_column
         before = rows.timestamps or [NO_TIMESTAMP] * len(rows)
         stamps = []
         for value, old in zip(rows.values, before, strict=True):
@@ -160,22 +163,32 @@ class SplitWatermarks:
             self._custom = custom
 
 
-def _as_millis(array: Any) -> Any:
-    import pyarrow as pa
+def _by_column(strategy: WatermarkStrategy, input_type: TypeInformation | None) -> Callable[[Any, int], int] | None:
+    """Event time from the column of a single record, which may be a tuple whose names are in its declared type."""
+    assigner = strategy.timestamp_assigner
+    if type(assigner) is not ColumnTimestampAssigner:
+        return None
+    select, millis = as_selector(assigner.column, input_type), assigner.millis
+    return lambda value, before: millis(select(value))
 
-    if pa.types.is_timestamp(array.type):
-        return array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    return array
+
+def is_columnar(strategy: WatermarkStrategy) -> bool:
+    """Whether it looks at columns only: event time is a column or is there already, and watermarks follow from it."""
+    assigner = strategy.timestamp_assigner
+    by_column = assigner is None or getattr(assigner, "column", None) is not None
+    return by_column and not strategy.per_record and not isinstance(strategy.generator, CustomGenerator)
 
 
 class WatermarkOperator(Operator):
     """assign_timestamps_and_watermarks inside a stream. Watermarks from upstream are replaced, except the final one."""
 
     makes_watermarks = True
+    gives = "what it gets"
 
     def __init__(self, strategy: WatermarkStrategy, input_type: TypeInformation | None) -> None:
         super().__init__()
         self.strategy = strategy
+        self.columnar = is_columnar(strategy)
         self.input_type = input_type
         self.gives_timestamps = strategy.timestamp_assigner is not None
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.common.typeinfo import RowTypeInfo, TypeInformation
+from penstock.common.arrow_types import row_type_of
+from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import ColumnTimestampAssigner, WatermarkStrategy
 from penstock.errors import JobDefinitionError
 from penstock.spark.job import SparkSource
-from penstock.spark.types import type_of_arrow
 
 
 def spark_source(
@@ -25,5 +25,5 @@ def spark_source(
     if timestamp is not None:
         strategy = strategy.with_timestamp_assigner(ColumnTimestampAssigner(timestamp))
     schema = to_arrow_schema(frame.schema)
-    type_info = RowTypeInfo([type_of_arrow(field.type) for field in schema], [field.name for field in schema])
+    type_info = row_type_of(schema)
     return SparkSource(frame=frame, split=split, bounded=bounded), strategy, type_info

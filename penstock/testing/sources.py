@@ -65,6 +65,8 @@ class ScriptedSource(Source):
     def _cut(self) -> None:
         self._cuts.append({split: len(items) for split, items in self._items.items()})
 
+    gives_columns = False
+
     @property
     def bounded(self) -> bool:
         return True

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.common.typeinfo import Types
 from penstock.datastream.aggregates import count, max_, mean, min_, sum_
@@ -22,12 +19,10 @@ from penstock.datastream.window import (
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.columnar_window import ColumnarWindowOperator
 from penstock.operators.pane_blocks import MAX_BLOCKS
-from penstock.operators.window import WindowOperator
-from penstock.operators.window_contents import AggregateContents
 from penstock.records import Columns, Rows
 from penstock.state.key_groups import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
-from tests.operators.windows_by_hand import MAX, Statistics, Tagging
+from tests.operators.windows_by_hand import MAX
 
 TUMBLING_10: Any = TumblingEventTimeWindows(10, 0)
 STATISTICS = {"n": count(), "total": sum_("value"), "low": min_("value"), "high": max_("value"), "mean": mean("value")}
@@ -245,119 +240,3 @@ def test_bad_input_and_bad_definitions_are_named() -> None:
         ColumnarWindowOperator((), TUMBLING_10, {"n": count()})
     with pytest.raises(JobDefinitionError, match="must not be negative"):
         windows(allowed_lateness=-1)
-
-
-# -------------------------------------------------------------------- the same contract as rows
-
-# Few keys, panes and times, so that records meet: on one pane before and after a restore, on the edge of a watermark.
-records = st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(-9, 15)), min_size=1, max_size=5)
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("records"), records),
-        st.tuples(st.just("records"), records),
-        st.tuples(st.just("watermark"), st.integers(-10, 20)),
-        st.tuples(st.just("rescale"), st.sampled_from([1, 1, 2, 3])),
-        st.tuples(st.just("crash"), st.none()),
-    ),
-    min_size=5,
-    max_size=20,
-)
-
-
-@st.composite
-def assigners(draw: st.DrawFn) -> Any:
-    size = draw(st.integers(1, 8))
-    kind = draw(st.sampled_from(["tumbling", "sliding", "cumulating"]))
-    if kind == "cumulating":
-        longest = size * draw(st.integers(1, 3))
-        return CumulativeEventTimeWindows(longest, size, draw(st.integers(-longest + 1, longest - 1)))
-    if kind == "tumbling":
-        return TumblingEventTimeWindows(size, draw(st.integers(-size + 1, size - 1)))
-    slide = draw(st.integers(1, 9))
-    return SlidingEventTimeWindows(size, slide, draw(st.integers(-slide + 1, slide - 1)))
-
-
-class Fleet:
-    """All subtasks of an operator; records go to the subtask of their key."""
-
-    def __init__(self, template: Any, columnar: bool) -> None:
-        self.template, self.columnar = template, columnar
-        self.subtasks = [OperatorHarness(template)]
-        self.chains: list[list[bytes]] = []
-        self.late = 0
-
-    def push(self, batch: Sequence[tuple[Any, Any, int]]) -> None:
-        for subtask, harness in enumerate(self.subtasks):
-            mine = [r for r in batch if subtask_of(key_group(r[0], 128), len(self.subtasks), 128) == subtask]
-            if mine and self.columnar:
-                harness.push_block(block(*mine))
-            elif mine:
-                harness.push_all([((key, value), time) for key, value, time in mine])
-
-    def advance(self, watermark: int) -> None:
-        for harness in self.subtasks:
-            harness.advance_watermark(watermark)
-
-    def rescale(self, parallelism: int) -> None:
-        """With unchanged parallelism the chain of deltas grows; otherwise every new subtask starts from all chains."""
-        if self.chains and len(self.chains) == len(self.subtasks):
-            chains = [[*c, h.snapshot(full=False)] for c, h in zip(self.chains, self.subtasks, strict=True)]
-        else:
-            chains = [[h.snapshot()] for h in self.subtasks]
-        before = len(self.subtasks)
-        self.subtasks = [
-            OperatorHarness(self.template, parallelism=parallelism, subtask=s).restore(
-                *([chains[s]] if parallelism == before else chains)
-            )
-            for s in range(parallelism)
-        ]
-        self.chains = chains if parallelism == before else []
-
-    def rollback(self) -> None:
-        for harness in self.subtasks:
-            harness.rollback()
-
-    def take(self) -> tuple[dict[Any, Any], int]:
-        """Per key all results since the last call in their order, and how many records were late."""
-        results: dict[Any, list[Any]] = {}
-        late = 0
-        for harness in self.subtasks:
-            for value, stamp in harness.records():
-                results.setdefault(value[0], []).append((*value, stamp))
-            harness.clear_output()
-            late += harness.metrics.late_dropped
-            harness.metrics.late_dropped = 0
-        return results, late
-
-
-@settings(max_examples=120)
-@given(assigner=assigners(), lateness=st.sampled_from([0, 1, 4, MAX]), script=steps)
-def test_rows_and_columns_give_the_same_windows(assigner: Any, lateness: int, script: list[tuple[str, Any]]) -> None:
-    by_rows = WindowOperator(
-        selector=lambda value: value[0],
-        assigner=assigner,
-        contents=AggregateContents(Statistics()),
-        function=Tagging(),
-        allowed_lateness=lateness,
-    )
-    fleets = [
-        Fleet(by_rows, columnar=False),
-        Fleet(operator(assigner, STATISTICS, allowed_lateness=lateness), columnar=True),
-    ]
-    epoch: list[tuple[str, Any]] = []
-    for kind, what in [*script, ("watermark", MAX)]:
-        for fleet in fleets:
-            match kind:
-                case "records":
-                    fleet.push(what)
-                case "watermark":
-                    fleet.advance(what)
-                case "rescale":
-                    fleet.rescale(what)
-                case _:
-                    fleet.rollback()
-                    for again, step in epoch:
-                        fleet.push(step) if again == "records" else fleet.advance(step)
-        row_results, column_results = (fleet.take() for fleet in fleets)
-        assert row_results == column_results, (kind, what)
-        epoch = [] if kind == "rescale" else [*epoch, (kind, what)] if kind != "crash" else epoch

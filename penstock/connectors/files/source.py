@@ -148,6 +148,10 @@ class FileSource(Source):
     def produced_type(self) -> TypeInformation | None:
         return self._type_info
 
+    @property
+    def gives_columns(self) -> bool | None:
+        return not isinstance(self._format, TextLineFormat)
+
 
 class FileSourceBuilder:
     """PyFlink's way to make a `FileSource`: a static set of files unless `monitor_continuously` is called."""

@@ -12,6 +12,7 @@ from penstock.datastream.functions.asynchronous import (
     AsyncRetryStrategy,
 )
 from penstock.datastream.functions.base import Function, KeyedStateStore, RuntimeContext
+from penstock.datastream.functions.batches import MapBatchesFunction
 from penstock.datastream.functions.broadcast import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -79,6 +80,7 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateStore",
+    "MapBatchesFunction",
     "MapFunction",
     "NullByteKeySelector",
     "Partitioner",

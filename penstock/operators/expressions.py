@@ -1,0 +1,77 @@
+"""Arrow's expressions over blocks: `pc.field("amount") > 3`, evaluated column by column."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.acero as acero
+import pyarrow.compute as pc
+
+from penstock.common.types import Row
+from penstock.operators.convert import single_batch, to_columns, travels_as_arrow
+from penstock.operators.selectors import read_column
+from penstock.records import Block, Columns, Rows
+
+
+def evaluate(expression: pc.Expression, batch: pa.RecordBatch) -> pa.Array:
+    """One value per row. Arrow's own errors say which column or which function does not fit."""
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
+    project = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["value"]), [source])
+    return single_batch(project.to_table(use_threads=False)).column(0)  # one thread: the order of rows stays
+
+
+def type_in(expression: pc.Expression, schema: pa.Schema) -> pa.DataType:
+    """The type the expression has over these columns; an expression that does not fit them raises here."""
+    return evaluate(expression, single_batch(schema.empty_table())).type
+
+
+def _no_columns() -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.array([], pa.struct([])))
+
+
+def columns_to_evaluate(block: Block, type_info: Any, where: str) -> pa.RecordBatch:
+    """The columns of a block, whatever it is made of. Rows of a declared type have its columns; of other records those
+    fields are columns whose values Arrow can hold."""
+    if isinstance(block, Columns):
+        return block.batch
+    if travels_as_arrow(type_info):
+        columns = to_columns(Rows(block.values), type_info, where)
+        assert isinstance(columns, Columns)  # no timestamps, so nothing to stay rows for
+        return columns.batch
+    return _inferred(block.values)
+
+
+def field_names(value: Any) -> list[str]:
+    """The names under which `read_column` finds the fields of a record."""
+    match value:
+        case Row() if value._fields is not None:
+            return list(value._fields)
+        case dict():
+            return [name for name in value if isinstance(name, str)]
+        case tuple() if hasattr(value, "_fields"):
+            return list(value._fields)
+        case tuple() | list() | Row():
+            return [f"f{index}" for index in range(len(value))]
+        case _ if dataclasses.is_dataclass(value):
+            return [field.name for field in dataclasses.fields(value)]
+        case _ if hasattr(value, "__dict__"):
+            return list(vars(value))
+    return []
+
+
+def _inferred(values: Sequence[Any]) -> pa.RecordBatch:
+    names = list(dict.fromkeys(name for value in values for name in field_names(value)))
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([_field(value, name) for value in values])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            continue  # an object Arrow does not know: an expression that names it is told which columns there are
+    return pa.record_batch(columns) if columns else _no_columns()
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else read_column(value, name)
