@@ -94,15 +94,15 @@ def _close(
         raise JobDefinitionError(f"close_with takes a DataStream, not {_what(feedback)}")
     if iteration.tail is not None:
         raise JobDefinitionError(
-            f"iteration {iteration.head.name!r} is closed already: close it once, with the union of all that comes back"
+            f"iteration {iteration.head.where} is closed already: close it once, with the union of all that comes back"
         )
     if feedback._env is not env:
         raise JobDefinitionError("close_with a stream of another environment: build both from the same one")
     inside = _reached(env, iteration.head)
-    outside = [origin.node.name for origin in feedback._origins if origin.node.id not in inside]
+    outside = [origin.node.where for origin in feedback._origins if origin.node.id not in inside]
     if outside:
         raise JobDefinitionError(
-            f"close_with: {', '.join(map(repr, outside))} does not come from iteration {iteration.head.name!r}, so nothing "
+            f"close_with: {', '.join(outside)} does not come from iteration {iteration.head.name!r}, so nothing "
             "would go round; to add another stream to the input, union it before iterate()"
         )
     if head_type is not None and feedback._type is not None and feedback._type != head_type:
@@ -113,6 +113,7 @@ def _close(
     tail = feedback._apply(
         "Iteration Feedback",
         IterationTail(head_type, feedback._type),
+        head_type,
         stateful=True,
         parallelism=iteration.head.parallelism,
     )
@@ -136,12 +137,12 @@ def settle(iteration: OpenIteration, feedback_nodes: list[StreamNode]) -> Stream
     head, tail = iteration.head, iteration.tail
     if tail is None:
         raise JobDefinitionError(
-            f"iteration {head.name!r} has no feedback: call close_with() on it, or leave iterate() out"
+            f"iteration {head.where} has no feedback: call close_with() on it, or leave iterate() out"
         )
     for node in feedback_nodes:
         if node.parallelism != head.parallelism:
             raise JobDefinitionError(
-                f"the feedback {node.name!r} of iteration {head.name!r} has parallelism {node.parallelism}, the iteration "
+                f"the feedback {node.where} of iteration {head.name!r} has parallelism {node.parallelism}, the iteration "
                 f"{head.parallelism}: they must be the same. Call set_parallelism on one of them; an iteration starts with the "
                 "parallelism of its input"
             )

@@ -282,11 +282,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             max_parallelism = max(128, 1 << (widest - 1).bit_length())
         graph = StreamGraph(job_name or "penstock job", max_parallelism)
         batch = self._is_batch()
-        check_program(self._nodes, self._edges, self._config)
         for iteration in self._iterations:
             feeding = [self._nodes[e.source] for e in self._edges if iteration.tail and e.target == iteration.tail.id]
             tail = settle(iteration, feeding)
             graph.add_iteration(Iteration(head=iteration.head.id, tail=tail.id, max_wait_ms=iteration.max_wait_ms))
+        check_program(self._nodes, self._edges, self._config)
         for node in self._nodes.values():
             chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
             if not self.is_chaining_enabled():

@@ -75,6 +75,11 @@ class IterationTail(Operator):
             block = to_columns(block, self.head_type, f"the feedback of {self.ctx.name!r}")
         self._kept.append((self._epoch, len(block), *encode_block(block)))
 
+    def renumber(self, epoch: int) -> None:
+        """The epoch that was begun turns out to be `epoch`: the one it was taken for is skipped."""
+        self._kept[:] = [(epoch if item[0] == self._epoch else item[0], *item[1:]) for item in self._kept]
+        self._epoch = epoch
+
     def forget(self, taken: int) -> None:
         """The head gets everything up to the end of epoch `taken` in the epoch that starts: it is no longer ours."""
         self._kept[:] = [item for item in self._kept if item[0] > taken]

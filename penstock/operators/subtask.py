@@ -285,6 +285,11 @@ class Subtask:
         for tail in self._tails():
             tail.forget(taken)
 
+    def renumber_epoch(self, epoch: int) -> None:
+        """The epoch that was begun ahead of its plan has another number: those between were skipped."""
+        for tail in self._tails():
+            tail.renumber(epoch)
+
     def inject(self, head: NodeId, feedback: Iterable[Feedback]) -> None:
         operator = self.operators[head]
         assert isinstance(operator, IterationHead)

@@ -122,16 +122,18 @@ class Execution:
 
     def begin(self, plan: EpochPlan) -> None:
         """A planned epoch starts, for each subtask when it has ended the one before."""
-        self._plans[plan.epoch] = plan
         if plan.last:
             self._final = plan.epoch
+        ahead = [held for held in self._tasks.values() if held.epoch is not None and held.epoch not in self._plans]
+        self._plans[plan.epoch] = plan
+        for held in ahead:  # unaligned: into an epoch that was then skipped if nothing was to be read in it
+            held.epoch = plan.epoch
+            held.subtask.renumber_epoch(plan.epoch)
         self._hand_over(plan)
         for held in self._tasks.values():
             if held.epoch is None:
                 self._enter(held, plan)
-            elif held.epoch == plan.epoch or held.epoch not in self._plans:
-                # Unaligned: it went ahead, into an epoch that was then skipped if nothing was to be read in it.
-                held.epoch = plan.epoch
+            elif held.epoch == plan.epoch:  # it went ahead
                 held.subtask.full_snapshots = self._full(held, plan)
                 held.subtask.notify_checkpoints(plan.base_checkpoint, plan.aborted_checkpoints)
                 held.subtask.advance_processing_time(plan.processing_time)

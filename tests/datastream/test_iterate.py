@@ -22,7 +22,7 @@ def numbers(env: StreamExecutionEnvironment) -> DataStream:
 
 def test_an_iteration_that_is_never_closed_is_refused_when_the_job_is_built(env: StreamExecutionEnvironment) -> None:
     numbers(env).iterate().name("loop").print()
-    with pytest.raises(JobDefinitionError, match=r"'loop' has no feedback: call close_with"):
+    with pytest.raises(JobDefinitionError, match=r"'loop'.* has no feedback: call close_with"):
         env.execute()
 
 
@@ -37,7 +37,7 @@ def test_an_iteration_is_closed_once(env: StreamExecutionEnvironment) -> None:
 def test_feedback_must_come_from_the_iteration(env: StreamExecutionEnvironment) -> None:
     stream = numbers(env)
     iteration = stream.iterate()
-    with pytest.raises(JobDefinitionError, match="'Map' does not come from iteration 'Iteration'"):
+    with pytest.raises(JobDefinitionError, match=r"'Map'.* does not come from iteration 'Iteration'"):
         iteration.close_with(stream)
     with pytest.raises(JobDefinitionError, match="does not come from iteration"):
         iteration.close_with(iteration.map(lambda n: n).union(numbers(env)))
@@ -62,7 +62,7 @@ def test_feedback_must_have_the_parallelism_of_the_iteration(env: StreamExecutio
     iteration = numbers(env).set_parallelism(2).iterate()
     iteration.name("loop")
     iteration.close_with(iteration.map(lambda n: n).name("back").set_parallelism(3))
-    with pytest.raises(JobDefinitionError, match=r"'back' of iteration 'loop' has parallelism 3, the iteration 2"):
+    with pytest.raises(JobDefinitionError, match=r"'back'.* of iteration 'loop' has parallelism 3, the iteration 2"):
         env.explain()
 
 

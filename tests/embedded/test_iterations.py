@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from penstock.datastream import (
 )
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.jobmanager.epoch import EpochReport
+from penstock.jobmanager.requests import SavepointRequest
 from penstock.operators.iteration import IterationTail
 from penstock.protocol.events import Watermark
 from penstock.records import Columns
@@ -164,15 +167,19 @@ def run_job(
     name: str | None = None,
     storage: CheckpointStorage | None = None,
     stop_after: int | None = None,
+    resume_from: str | None = None,
+    save_at: int | None = None,
+    request: SavepointRequest | None = None,
 ) -> tuple[list[Any], EmbeddedJob]:
-    """What the job has committed, in order. `stop_after`: cancelled after that many epochs."""
+    """What the job has committed, in order. `stop_after`: cancelled after that many epochs. `request` is made after epoch
+    `save_at`."""
     sink = name or f"iterations-{next(_names)}"
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(run.sources).set_max_parallelism(8)
     source = ScriptedSource(script)
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "source")
     build(stream).sink_to(ListSink(sink)).set_parallelism(run.parallelism)
-    chosen = jobs.settings(checkpoint_interval_ms=run.checkpoint_every_ms)
+    chosen = replace(jobs.settings(checkpoint_interval_ms=run.checkpoint_every_ms), recovery_path=resume_from)
     job = replace(env._describe("loop"), job_id="job", settings=chosen)
     master = jobs.master_of(job, storage or jobs.memory_storage())
     runtime = EmbeddedJob(
@@ -187,6 +194,13 @@ def run_job(
     )
     if stop_after is not None:
         master.on_report = lambda report: runtime.cancel() if report.epoch >= stop_after else None
+    if request is not None:
+
+        def ask(report: EpochReport) -> None:
+            if report.epoch == save_at:
+                master.requests.savepoint(request)
+
+        master.on_report = ask
     runtime.run()
     results = ListSink.results(sink)
     if name is None:
@@ -231,6 +245,22 @@ def test_what_is_on_the_way_back_is_in_the_checkpoint() -> None:
     ListSink.clear(name)
     assert job.master.reports[0].restored_tasks > 0
     check(resumed, tokens_of(script))
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_what_is_on_the_way_back_is_in_a_savepoint(drain: bool, tmp_path: Path) -> None:
+    """Draining does not wait for a loop either: nothing is lost, the job goes on from the savepoint."""
+    script = [("a", 0, 5), ("b", 1, 5)]
+    name = f"saved-{drain}"
+    request = SavepointRequest(directory=str(tmp_path), stop=True, drain=drain)
+    build = lambda s: build_tokens(s, 1)  # noqa: E731
+    first, job = run_job(script, PLAIN, build, name=name, request=request, save_at=2)
+    assert job.master.epoch == 3
+    assert len(first) == 6
+    run = replace(PLAIN, parallelism=2)
+    results, _ = run_job(script, run, lambda s: build_tokens(s, 2), name=name, resume_from=request.answer.result(0))
+    ListSink.clear(name)
+    check(results, tokens_of(script))
 
 
 def test_the_crashes_of_these_tests_do_happen_while_records_go_round() -> None:
