@@ -56,7 +56,6 @@ _METHODS: Final = {
     "add_sink": f"use sink_to; {_OWN_SINK}",
     "add_source": _OWN_SOURCE,
     "create_input": "InputFormats are Java's: use env.from_source(FileSource…), or " + _OWN_SOURCE,
-    "cache": "write the stream to files and read them again",
     "disable_force_avro": _PICKLED,
     "disable_force_kryo": _PICKLED,
     "enable_force_avro": _PICKLED,

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from penstock.datastream.async_data_stream import (
         AsyncDataStream,
     )
+    from penstock.datastream.cached_data_stream import (
+        CachedDataStream,
+    )
     from penstock.datastream.checkpoint_config import (
         CheckpointConfig,
     )
@@ -137,6 +140,7 @@ _HOME = {
     "BroadcastConnectedStream": "connected_streams",
     "BroadcastProcessFunction": "functions",
     "BroadcastStream": "connected_streams",
+    "CachedDataStream": "cached_data_stream",
     "CheckpointConfig": "checkpoint_config",
     "CheckpointListener": "functions",
     "CheckpointStorage": "checkpoint_storage",
@@ -209,6 +213,7 @@ __all__ = [
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",
+    "CachedDataStream",
     "CheckpointConfig",
     "CheckpointListener",
     "CheckpointStorage",

@@ -47,6 +47,7 @@ from penstock.operators.watermarks import WatermarkOperator
 from penstock.protocol.ids import NodeId
 
 if TYPE_CHECKING:
+    from penstock.datastream.cached_data_stream import CachedDataStream
     from penstock.datastream.collector import CloseableIterator
     from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
     from penstock.datastream.interval_join import IntervalJoin
@@ -453,6 +454,13 @@ class DataStream(ColumnVerbs):
         stream = self._apply(name, SinkOperator(sink, self._type), None, kind="sink", parallelism=parallelism)
         stream._node.fixed_parallelism = fixed
         return DataStreamSink(stream._node)
+
+    def cache(self) -> CachedDataStream:
+        """Batch mode only: the first job that computes this stream keeps its records, and later jobs of this environment
+        read them."""
+        from penstock.datastream.cached_data_stream import CachedDataStream
+
+        return CachedDataStream(self)
 
     @overload
     def execute_and_collect(self, job_execution_name: str | None = None, limit: None = None) -> CloseableIterator: ...

@@ -22,6 +22,7 @@ from penstock.connectors.base import Sink, Source
 from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
+from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, Edge, Origin
@@ -81,6 +82,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         self._bounded_frames: set[NodeId] = set()
         self._side_types: dict[tuple[NodeId, str], TypeInformation] = {}
         self._iterations: list[OpenIteration] = []
+        self._caches: list[CachedDataStream] = []
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -282,6 +284,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             max_parallelism = max(128, 1 << (widest - 1).bit_length())
         graph = StreamGraph(job_name or "penstock job", max_parallelism)
         batch = self._is_batch()
+        if self._caches and not batch:
+            raise JobDefinitionError(
+                "cache() works in BATCH mode only, where a job has an end: call env.set_runtime_mode(RuntimeExecutionMode.BATCH), "
+                "or write the stream to files and read them again"
+            )
         for iteration in self._iterations:
             feeding = [self._nodes[e.source] for e in self._edges if iteration.tail and e.target == iteration.tail.id]
             tail = settle(iteration, feeding)
@@ -359,8 +366,14 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         job = self._describe(job_name)
         frames = {self._nodes[node].operator_id: frame for node, frame in self._spark_frames.items()}
         configuration = self._effective_configuration()
+        caches = self._caches
+        for cached in caches:
+            cached._remember()
         self._reset()
-        return launch(job, configuration, frames)
+        client = launch(job, configuration, frames)
+        for cached in caches:
+            cached._submitted(client)
+        return client
 
     def _effective_configuration(self) -> dict[str, str]:
         """What was set in code goes over what was configured; PENSTOCK_RUNTIME goes over both."""

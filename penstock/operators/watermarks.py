@@ -102,10 +102,10 @@ class SplitWatermarks:
             return
         if block.timestamps is not None and len(block):
             if isinstance(block, Columns):
-                highest = int(block.timestamps.max())
-            else:
-                highest = max(t for t in block.timestamps if t is not None)
-            if self.max_timestamp is None or highest > self.max_timestamp:
+                highest: int | None = int(block.timestamps.max())
+            else:  # all may be without one
+                highest = max((t for t in block.timestamps if t is not None), default=None)
+            if highest is not None and (self.max_timestamp is None or highest > self.max_timestamp):
                 self.max_timestamp = highest
         emit(block)
 
