@@ -60,7 +60,7 @@ class JobClient:
             return
         self._status = JobStatus.CANCELED if self._cancelled else JobStatus.FINISHED
         runtime = int((time.monotonic() - started) * 1000)
-        self._result.set_result(JobExecutionResult(self._job_id, runtime, self._job.master.accumulator_results()))
+        self._result.set_result(JobExecutionResult(self._job_id, runtime, self._job.master.accumulators.results()))
 
     def get_job_id(self) -> JobID:
         return self._job_id
@@ -109,7 +109,7 @@ class JobClient:
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         """The results of all accumulators as of the last epoch that completed."""
         future: Future[dict[str, Any]] = Future()
-        future.set_result(self._job.master.accumulator_results())
+        future.set_result(self._job.master.accumulators.results())
         return CompletableFuture(future)
 
     def epoch_reports(self) -> list[EpochReport]:

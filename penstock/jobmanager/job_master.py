@@ -20,7 +20,9 @@ from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committ
 from penstock.connectors.base import Committer, Json
 from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.graph.rescale import adjustable_parallelism
-from penstock.jobmanager import accumulators, faults
+from penstock.jobmanager import faults
+from penstock.jobmanager.aborted import AbortedCheckpoints
+from penstock.jobmanager.accumulators import JobAccumulators
 from penstock.jobmanager.autoscale import Autoscaler
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
@@ -84,9 +86,8 @@ class JobMaster:
         self._rescale: PendingRescale | None = None  # checkpointed, and now the runtime's turn
         self._rescaled: PendingRescale | None = None  # waiting for its first epoch
         self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records)
-        self._accumulated: accumulators.Accumulated = {}
-        self._begun_checkpoints: set[int] = set()
-        self._aborted: tuple[int, ...] = ()  # to be told to listeners until an epoch has completed
+        self.accumulators = JobAccumulators()
+        self._aborted = AbortedCheckpoints()
         self._reset_volatile()
 
     def _reset_volatile(self) -> None:
@@ -120,8 +121,8 @@ class JobMaster:
         self.restored = manifest
         self.epoch = 0 if manifest is None else int(manifest.epoch)
         self._coordinator.reset(self.epoch)
-        self._aborted = tuple(sorted({*self._aborted, *(c for c in self._begun_checkpoints if c > self.epoch)}))
-        self._begun_checkpoints.clear()
+        self._aborted.went_back_to(self.epoch)
+        self.accumulators.went_back_to(self.epoch)
         version = self.base_version
         self._accepted = dict.fromkeys(self._tasks, version)
         if manifest is not None:
@@ -132,9 +133,8 @@ class JobMaster:
                 committer.commit(self.epoch, unpack_committables(manifest.committables[sink_id], sink=sink_id))
             committer.discard_after(self.epoch)
         self.finished = manifest is not None and manifest.finished
-        self._accumulated = {}  # until an epoch has completed: each brings them whole
         if manifest is not None and manifest.finished and self.store is not None:
-            self._accumulated = accumulators.of_checkpoint(manifest, self.store.read_state)
+            self.accumulators.read(manifest, self.store.read_state)
         self._sources.restart({} if manifest is None else manifest.sources)
         self._plans.load(self.epoch)
 
@@ -168,10 +168,6 @@ class JobMaster:
                 rescale.fail(
                     JobEndedError("the job or its driver ended before an epoch had run at the new parallelism")
                 )
-
-    def accumulator_results(self) -> dict[str, Any]:
-        """As of the last epoch that completed. May be called from any thread."""
-        return {name: accumulator.get_local_value() for name, accumulator in self._accumulated.items()}
 
     # ---------------------------------------------------------------- rescaling
 
@@ -279,10 +275,10 @@ class JobMaster:
             last=finished or (asked is not None and asked.ends_run),
             feedback=self.epoch,
             graph_version=self.graph_version,
-            aborted_checkpoints=self._aborted,
+            aborted_checkpoints=self._aborted.to_tell,
         )
         if plan.checkpoint:
-            self._begun_checkpoints.add(epoch)
+            self._aborted.begun(epoch)
         if not drain:  # a drain that fails is not done again: the sources did not really end here
             self._plans.add(plan, states, known=logged is not None)
         self._coordinator.begin(epoch, checkpoint=plan.checkpoint)
@@ -352,8 +348,8 @@ class JobMaster:
         timers = [t for ack in completed.acks.values() if (t := ack.next_processing_timer) is not None]
         self._next_timer = min(timers, default=None)
         self.epoch = epoch
-        self._aborted = ()
-        self._accumulated = accumulators.merged(ack.accumulators for _, ack in sorted(completed.acks.items()))
+        self._aborted.epoch_completed()
+        self.accumulators.completed(epoch, (ack.accumulators for _, ack in sorted(completed.acks.items())))
         self._loops.completed(completed.acks.values(), plan.processing_time)
         size, manifest_ms, commit_ms = self._make_durable(pending, completed)
         saved = savepoint is not None and self._save(pending, savepoint, completed)
@@ -451,7 +447,7 @@ class JobMaster:
                     f"is generation {self.generation}: another driver runs this job; this one stops and changes nothing"
                 )
         self.restored = manifest
-        self._begun_checkpoints.discard(plan.epoch)
+        self._aborted.committed(plan.epoch)
         self._last_checkpoint_ms = self.clock()
         self._dirty = False
         return size

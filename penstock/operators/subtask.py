@@ -19,11 +19,12 @@ from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators import checkpointing
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
+from penstock.operators.chain_output import ChainOutput
 from penstock.operators.convert import to_columns, travels_as_arrow
 from penstock.operators.iteration import Feedback, IterationHead, IterationTail
 from penstock.operators.routing import Router, create_router
 from penstock.operators.source import SourceOperator
-from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, Watermark
+from penstock.protocol.events import Barrier, Data, EndOfData, Event
 from penstock.protocol.gate import (
     AdvanceWatermark,
     BarrierMode,
@@ -37,7 +38,6 @@ from penstock.protocol.gate import (
     TakeSnapshot,
 )
 from penstock.protocol.ids import NodeId, TaskId, VertexId
-from penstock.records import Block
 from penstock.state.backend import NewBase, OperatorState
 from penstock.state.key_groups import key_group_range
 from penstock.state.snapshot_file import TableDelta
@@ -72,54 +72,6 @@ class SnapshotTaken:
     committables: dict[str, list[Any]]  # by sink
     complete: bool  # False while channel state is still being recorded (unaligned)
     overtaken: int = 0  # records that were on the way here when the barrier passed them (unaligned)
-
-
-class _ChainOutput:
-    """Output of one operator: chained operators first, then the exchanges that start here."""
-
-    __slots__ = ("chained", "chained_sides", "routers", "side_routers")
-
-    def __init__(self) -> None:
-        self.chained: list[Operator] = []
-        self.chained_sides: dict[str, list[Operator]] = {}
-        self.routers: list[Router] = []
-        self.side_routers: dict[str, list[Router]] = {}
-
-    def block(self, block: Block) -> None:
-        for operator in self.chained:
-            operator.process(0, block)
-        for router in self.routers:
-            router.route(block)
-
-    def side(self, tag: str, block: Block) -> None:
-        for operator in self.chained_sides.get(tag, ()):
-            operator.process(0, block)
-        for router in self.side_routers.get(tag, ()):
-            router.route(block)
-
-    def watermark(self, timestamp: int) -> None:
-        for operator in self._operators():
-            operator.on_watermark(timestamp)
-        event = Watermark(timestamp)
-        for router in self._routers():
-            router.broadcast(event)
-
-    def idle(self, idle: bool) -> None:
-        for operator in self._operators():
-            operator.on_idle(idle)
-        event = IdleStatus(idle)
-        for router in self._routers():
-            router.broadcast(event)
-
-    def _operators(self) -> Iterable[Operator]:
-        yield from self.chained
-        for operators in self.chained_sides.values():
-            yield from operators
-
-    def _routers(self) -> Iterable[Router]:
-        yield from self.routers
-        for routers in self.side_routers.values():
-            yield from routers
 
 
 class Subtask:
@@ -163,7 +115,7 @@ class Subtask:
     # ---------------------------------------------------------------- construction
 
     def _build(self, new_base: Callable[[str], NewBase] | None, states: Mapping[str, OperatorState]) -> None:
-        outputs: dict[NodeId, _ChainOutput] = {node.id: _ChainOutput() for node in self.vertex.nodes}
+        outputs: dict[NodeId, ChainOutput] = {node.id: ChainOutput() for node in self.vertex.nodes}
         for node in self.vertex.nodes:
             self.operators[node.id] = self._load(node)
         for edge in self.vertex.chained:

@@ -66,7 +66,7 @@ EXPECTED = {"seen": 40, "digits": dict.fromkeys(range(10), 4), "mean": 19.5, "al
 
 
 def results_of(runtime: EmbeddedJob) -> dict[str, Any]:
-    results = runtime.master.accumulator_results()
+    results = runtime.master.accumulators.results()
     return {**results, "all": sorted(results["all"])}
 
 
