@@ -30,7 +30,8 @@ from penstock.operators.convert import to_rows
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.protocol.events import Data, Event
 from penstock.records import Block, Columns, Rows
-from penstock.state.key_groups import key_group, key_groups_of_columns, subtask_of
+from penstock.state.column_keys import key_groups_of_columns
+from penstock.state.key_groups import key_group, subtask_of
 
 Send: TypeAlias = Callable[[int, Event], None]  # (target subtask, event)
 

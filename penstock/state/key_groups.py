@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from penstock.common.types import Row
 from penstock.errors import PenstockError
@@ -105,57 +103,3 @@ def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> ran
     start = (subtask * max_parallelism + parallelism - 1) // parallelism
     end = ((subtask + 1) * max_parallelism + parallelism - 1) // parallelism
     return range(start, end)
-
-
-# ------------------------------------------------------------------ the same hash over whole columns
-
-
-def _crc_table() -> npt.NDArray[np.uint32]:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, np.uint32(0xEDB88320) ^ (table >> 1), table >> 1).astype(np.uint32)
-    return table
-
-
-_CRC_TABLE: Final = _crc_table()
-
-
-def _mix_array(h: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    h = h ^ (h >> np.uint32(16))
-    h = h * np.uint32(0x85EBCA6B)
-    h = h ^ (h >> np.uint32(13))
-    h = h * np.uint32(0xC2B2AE35)
-    return h ^ (h >> np.uint32(16))
-
-
-def _int_key_groups(values: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDArray[np.int32]:
-    """`key_group` of many ints at once: CRC-32 of b"i" + little-endian bytes, by table, a byte at a time."""
-    crc = np.full(len(values), zlib.crc32(b"i") ^ 0xFFFFFFFF, dtype=np.uint32)
-    octets = values.astype("<i8").view(np.uint8).reshape(-1, 8)
-    for position in range(8):
-        crc = _CRC_TABLE[(crc ^ octets[:, position]) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
-    groups = _mix_array(crc ^ np.uint32(0xFFFFFFFF)) % np.uint32(max_parallelism)
-    return groups.astype(np.int32)
-
-
-def key_groups_of_columns(columns: list[pa.Array], max_parallelism: int) -> npt.NDArray[np.int32]:
-    """Key groups of every row of a columnar key: exactly what `key_group` gives for the row as a Python value (the
-    plain value for one column, a tuple for several)."""
-    if len(columns) == 1:
-        column = columns[0]
-        if pa.types.is_integer(column.type) and column.null_count == 0:
-            return _int_key_groups(column.cast(pa.int64()).to_numpy(), max_parallelism)
-        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
-        distinct = encoded.dictionary.to_pylist()
-        groups = np.fromiter((key_group(key, max_parallelism) for key in distinct), np.int32, len(distinct))
-        chosen: npt.NDArray[np.int32] = groups[encoded.indices.to_numpy(zero_copy_only=False)]
-        return chosen
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    cache: dict[tuple[Any, ...], int] = {}
-    out = np.empty(len(columns[0]), np.int32)
-    for index, row in enumerate(rows):
-        group = cache.get(row)
-        if group is None:
-            group = cache[row] = key_group(row, max_parallelism)
-        out[index] = group
-    return out

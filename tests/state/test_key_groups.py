@@ -7,6 +7,7 @@ import sys
 from datetime import date
 from decimal import Decimal
 from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.types import Row
+from penstock.state.column_keys import key_groups_of_columns
 from penstock.state.key_groups import (
     UnsupportedKeyError,
     canonical,
     key_group,
     key_group_range,
-    key_groups_of_columns,
     subtask_of,
 )
 
@@ -90,6 +91,28 @@ def test_string_columns_hash_like_their_values(values: list[str | None]) -> None
     assert groups.tolist() == [key_group(v, 128) for v in values]
 
 
-def test_several_columns_hash_like_the_tuple() -> None:
-    groups = key_groups_of_columns([pa.array(["a", "b"]), pa.array([1, 2])], 128)
-    assert groups.tolist() == [key_group(("a", 1), 128), key_group(("b", 2), 128)]
+_COLUMNS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.string(), st.text(max_size=6)),
+    (pa.large_string(), st.one_of(st.text(max_size=6), st.just("x" * 300))),  # too long to go byte by byte
+    (pa.binary(), st.binary(max_size=6)),
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.uint64(), st.integers(0, 2**64 - 1)),
+    (pa.bool_(), st.booleans()),
+    (pa.float64(), st.sampled_from([0.5, 1.0, -2.0])),
+    (pa.date32(), st.just(date(2026, 1, 1))),
+    (pa.dictionary(pa.int8(), pa.string()), st.sampled_from(["a", "bc", ""])),
+]
+
+
+@given(st.data(), st.lists(st.sampled_from(_COLUMNS), min_size=1, max_size=3), st.integers(0, 12), st.integers(0, 3))
+def test_columns_of_any_type_hash_like_the_value_or_the_tuple(
+    data: st.DataObject, kinds: list[tuple[pa.DataType, st.SearchStrategy[Any]]], size: int, offset: int
+) -> None:
+    columns = [
+        pa.array(data.draw(st.lists(st.one_of(st.none(), values), min_size=size, max_size=size)), kind).slice(offset)
+        for kind, values in kinds
+    ]
+    listed = [column.to_pylist() for column in columns]
+    keys = listed[0] if len(listed) == 1 else list(zip(*listed, strict=True))
+    assert key_groups_of_columns(columns, 128).tolist() == [key_group(key, 128) for key in keys]
