@@ -20,15 +20,15 @@ class RowAggregation(AggregateFunction):
     def __init__(self, aggregates: Mapping[str, Aggregate]) -> None:
         self._aggregates = list(aggregates.values())
         self._partials: list[Partial] = list(dict.fromkeys(p for a in self._aggregates for p in a.partials))
+        self._steps = [(partial.column, fold(partial.function)) for partial in self._partials]
         self._positions = [[self._partials.index(p) for p in a.partials] for a in self._aggregates]
 
     def create_accumulator(self) -> list[Any]:
         return [0 if partial.merge == "sum" and partial.function != "sum" else None for partial in self._partials]
 
     def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
-        for index, partial in enumerate(self._partials):
-            column = None if partial.column is None else read_column(value, partial.column)
-            accumulator[index] = fold(partial.function)(accumulator[index], column)
+        for index, (column, step) in enumerate(self._steps):
+            accumulator[index] = step(accumulator[index], None if column is None else read_column(value, column))
         return accumulator
 
     def merge(self, acc_a: list[Any], acc_b: list[Any]) -> list[Any]:
