@@ -226,6 +226,8 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
         self.name = name
         self.type_info = type_info
         self._ttl_config: StateTtlConfig | None = None
+        self._version = 0
+        self._migration: Callable[[Any, int], Any] | None = None
 
     def get_name(self) -> str:
         return self.name
@@ -233,6 +235,26 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
         """Must be called before the descriptor is used to get the state."""
         self._ttl_config = ttl_config
+
+    def set_migration(self, version: int, migrate: Callable[[Any, int], Any]) -> None:
+        """Values are of `version` from now on; those that a checkpoint or savepoint holds in an older one are replaced by
+        `migrate(value, version they have)` when the job starts. State that never had a version has version 0.
+
+        `migrate` gets one value as the program sees it: a list's elements and a map's values one by one, of reducing and
+        aggregating state the accumulator. Keys cannot be migrated. Call it before the descriptor is used.
+        """
+        if version < 1:
+            raise ValueError(f"state {self.name!r}: the version of values must be at least 1, not {version}")
+        self._version, self._migration = version, migrate
+
+    @property
+    def version(self) -> int:
+        """Of the values; 0 unless `set_migration` was called."""
+        return self._version
+
+    @property
+    def migration(self) -> Callable[[Any, int], Any] | None:
+        return self._migration
 
     @property
     def ttl_config(self) -> StateTtlConfig | None:

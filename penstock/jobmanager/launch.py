@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -19,6 +20,8 @@ from penstock.jobmanager.job_master import JobMaster
 if TYPE_CHECKING:
     from penstock.datastream.job_client import JobClient, RunningJob
 
+_log = logging.getLogger("penstock")
+
 
 def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
     from penstock.datastream.job_client import JobClient
@@ -26,6 +29,7 @@ def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: 
     storage = _storage(job)
     if storage is not None:
         job = replace(job, job_id=_job_id(storage, job.job_id))
+        _warn_without_uid(job)
     master = JobMaster(job, storage)
     if storage is not None and storage.url.startswith("file:"):
         master.on_report = _Journal(Path(storage.url.removeprefix("file://")) / "epochs.jsonl")
@@ -87,6 +91,18 @@ def _job_id(storage: CheckpointStorage, fresh: str) -> str:
     """A job folder keeps its job's id: sinks tell by it whose output they find."""
     storage.put_new(layout.JOB, json.dumps({"job_id": fresh}).encode())
     return str(json.loads(storage.get(layout.JOB))["job_id"])
+
+
+def _warn_without_uid(job: JobDescription) -> None:
+    """State is found again by uid. A generated one names the operator's position, which changes with the program."""
+    unnamed = [node.name for node in job.graph.job.operators().values() if node.stateful and node.uid is None]
+    if unnamed:
+        _log.warning(
+            "job %r: %s keep(s) state without a uid; after a change of the program its state may not be found again. Call "
+            ".uid('…') on each",
+            job.graph.job.job_name,
+            ", ".join(map(repr, unnamed)),
+        )
 
 
 class _Journal:

@@ -25,6 +25,7 @@ from penstock.datastream.timerservice import TimerService
 from penstock.errors import JobDefinitionError
 from penstock.operators.base import Operator, OperatorContext
 from penstock.state.backend import OperatorState
+from penstock.state.schemas import declare
 from penstock.state.states import (
     KeyedAggregatingState,
     KeyedListState,
@@ -52,7 +53,9 @@ def keyed_state(
         return _expiring_state(state, descriptor, Lifetime.of(descriptor.ttl_config, clock), namespaced)
 
     def table(kind: str) -> Any:
-        return state.table(name, kind, namespaced=namespaced)
+        made = state.table(name, kind, namespaced=namespaced)
+        declare(state, descriptor, made, kind)
+        return made
 
     match descriptor:
         case ValueStateDescriptor():
@@ -75,7 +78,9 @@ def _expiring_state(state: OperatorState, descriptor: StateDescriptor, lifetime:
         # Stored with a time, so of another kind: state with and without a time to live cannot be taken for one another.
         if lifetime.sweep:
             state.sweepers[name] = left
-        return state.table(name, f"{kind}-ttl", namespaced=namespaced)
+        made = state.table(name, f"{kind}-ttl", namespaced=namespaced)
+        declare(state, descriptor, made, f"{kind}-ttl")
+        return made
 
     match descriptor:
         case ValueStateDescriptor():

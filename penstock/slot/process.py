@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage import open_storage
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import PenstockError, SlotError, StateLostError, UserFunctionError
+from penstock.errors import JobDefinitionError, PenstockError, SlotError, StateLostError, UserFunctionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.settings import JobSettings
 from penstock.slot.exchange_rows import SCHEMA
@@ -147,6 +147,8 @@ class SlotProcess:
                 kind = "user"
             case StateLostError():
                 kind = "state-lost"
+            case JobDefinitionError():
+                kind = "definition"
             case PenstockError():
                 kind = "engine"
             case _:

@@ -35,7 +35,7 @@ class RegisteredSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFailure:
-    """What a slot reported: kind is "user", "state-lost", "engine" or "unexpected"."""
+    """What a slot reported: kind is "user", "state-lost", "definition", "engine" or "unexpected"."""
 
     kind: str
     epoch: int

@@ -102,8 +102,8 @@ class SparkJob:
         self._cancelled.set()
 
     def _restart_or_fail(self, error: BaseException) -> None:
-        if isinstance(error, FencedError):
-            raise error
+        if isinstance(error, FencedError | JobDefinitionError):
+            raise error  # waiting does not mend these
         delay = self._restarts.delay_ms(int(time.time() * 1000))
         if delay is None:
             raise JobFailedError(
@@ -333,7 +333,11 @@ class _Attempt:
         failure: SlotFailure | None = self._registry.failure
         if failure is None:
             return error
-        kinds: dict[str, type[PenstockError]] = {"user": UserFunctionError, "state-lost": StateLostError}
+        kinds: dict[str, type[PenstockError]] = {
+            "user": UserFunctionError,
+            "state-lost": StateLostError,
+            "definition": JobDefinitionError,
+        }
         explained: PenstockError = kinds.get(failure.kind, PenstockError)(failure.message)
         explained.add_note(f"in slot {failure.slot}, epoch {failure.epoch}:\n{failure.traceback}")
         return explained

@@ -50,6 +50,7 @@ class OperatorState:
         self.processing_timers = TimerQueue(self._internal(PROCESSING_TIMERS))
         # By table: what is left of a value once what has expired is taken out of it; MISSING if nothing is.
         self.sweepers: dict[str, Callable[[Any], Any]] = {}
+        self.declared: set[str] = set()  # states whose schema was compared with what was restored
         self.lists = OperatorLists(operator)
         self.accumulators = Accumulators(operator, self.lists)
         self._maps: dict[str, dict[Any, Any]] = {}
@@ -103,6 +104,7 @@ class OperatorState:
         self.lists.fold(checkpointed=checkpointed)
 
     def rollback(self) -> None:
+        self.declared.clear()
         self.lists.rollback()
         self.accumulators.forget()
         self._maps.clear()

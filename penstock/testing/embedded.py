@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from penstock.errors import FencedError, JobFailedError, ProtocolError
+from penstock.errors import FencedError, JobDefinitionError, JobFailedError, ProtocolError
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import TaskAck
 from penstock.jobmanager.job_master import JobMaster
@@ -129,8 +129,8 @@ class EmbeddedJob:
         master.start()
 
     def _restart_or_fail(self, error: Exception) -> None:
-        if isinstance(error, FencedError):
-            raise error
+        if isinstance(error, FencedError | JobDefinitionError):
+            raise error  # waiting does not mend these
         self.failures += 1
         delay = self._restarts.delay_ms(self.master.clock())
         self._in_a_row = self._in_a_row + 1 if self.master.epoch == self._failed_after else 1
