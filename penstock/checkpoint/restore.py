@@ -70,14 +70,14 @@ def contents_for(
     mine = _tasks_of(manifest, state_id, set(operators))
     same = [t for t in mine if t.vertex == state_id and t.parallelism == parallelism and t.subtask == subtask]
     if same and all(t.vertex == state_id for t in mine):
-        own = _chain(same[0], read)
+        own = chain_contents(same[0], read)
         union = any(table.kind == UNION for contents in own for table in contents.tables)
         for task in mine if union else same:  # in the same order for everyone
-            yield from own if task is same[0] else map(_union_only, _chain(task, read))
+            yield from own if task is same[0] else map(_union_only, chain_contents(task, read))
         return
     dealer = Dealer(subtask, parallelism)
     for task in mine:
-        for contents in _chain(task, read):
+        for contents in chain_contents(task, read):
             if contents.channel_state:
                 raise StorageError(
                     f"checkpoint {manifest.checkpoint_id} holds {len(contents.channel_state)} events that were on the way to "
@@ -94,7 +94,7 @@ def _tasks_of(manifest: Manifest, state_id: str, operators: set[str]) -> list[Ta
     return [t for t in manifest.tasks if t.vertex == state_id] or list(manifest.tasks)
 
 
-def _chain(task: TaskState, read: Callable[[StateHandle], bytes]) -> list[SnapshotContents]:
+def chain_contents(task: TaskState, read: Callable[[StateHandle], bytes]) -> list[SnapshotContents]:
     """A full snapshot and its deltas. Of each operator list the newest counts; of the gate and the channels the last."""
     chain = []
     for handle in task.handles:

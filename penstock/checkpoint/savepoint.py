@@ -14,6 +14,7 @@ import contextlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.checkpoint.manifest import FileState, InlineState, Json, Manifest, StateHandle
@@ -23,6 +24,7 @@ from penstock.errors import CorruptSnapshotError, StorageError
 MANIFEST: Final = "manifest.json"
 PREFIX: Final = "savepoint-"
 _CHECKPOINTS: Final = "/checkpoints/chk-"
+_ADVICE: Final = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"
 
 
 def store_state(folder: str, name: str, data: bytes, inline_threshold: int) -> StateHandle:
@@ -51,6 +53,19 @@ def store_files(storage: CheckpointStorage, files: Mapping[str, bytes]) -> list[
         storage.put(path, data)
         listed.append({"name": name, "path": path, "size": len(data), "crc32": zlib.crc32(data)})
     return listed
+
+
+def portable_offsets(storage: CheckpointStorage, offsets: Json) -> Json:
+    """Spark's offsets for a savepoint in `storage`. Spark's file sources keep a log of what they have listed: it comes along,
+    the place it was in does not."""
+    if offsets is None:
+        return None
+    if "files" in offsets:
+        found = {file["name"]: read_external(file["path"]) for file in offsets["files"]}
+    else:
+        logs = Path(offsets["location"]) / "sources"
+        found = {file.relative_to(logs).as_posix(): file.read_bytes() for file in logs.rglob("*") if file.is_file()}
+    return {"batch": offsets["batch"], "lines": offsets["lines"], "files": store_files(storage, found)}
 
 
 def complete(storage: CheckpointStorage, manifest: Manifest) -> None:
@@ -111,7 +126,20 @@ def _absolute(manifest: Manifest, root: str) -> Manifest:
 def read_external(path: str) -> bytes:
     """A file outside of the job folder, by the absolute path `load` gave it."""
     folder, _, name = path.rpartition("/")
-    return open_storage(folder, create=False).get(name)
+    try:
+        return open_storage(folder, create=False).get(name)
+    except FileMissingError as error:
+        raise CorruptSnapshotError(f"{path}: the file is missing: {_ADVICE}") from error
+
+
+def verify(handle: FileState, data: bytes, *, source: str | None = None) -> None:
+    """CorruptSnapshotError, naming the file, if these are not the bytes that were written."""
+    name = source or handle.path
+    if len(data) != handle.size:
+        raise CorruptSnapshotError(f"{name}: {len(data)} bytes instead of {handle.size}: {_ADVICE}")
+    found = zlib.crc32(data)
+    if found != handle.crc32:
+        raise CorruptSnapshotError(f"{name}: checksum {found:08x} instead of {handle.crc32:08x}: {_ADVICE}")
 
 
 def is_external(handle: StateHandle) -> bool:

@@ -12,6 +12,7 @@ from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
+from penstock.errors import PenstockError
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.requests import SavepointRequest
@@ -102,6 +103,16 @@ class JobClient:
         it. The future is done when the first epoch has run at the new one; it fails, and the job goes on as it was, if the
         job does not allow it."""
         return CompletableFuture(self._job.master.requests.rescale(RescaleRequest(parallelism=parallelism)))
+
+    def query_state(self, uid: str, state_name: str, key: Any) -> CompletableFuture[Any]:
+        """What one key has in a state, as of the job's last checkpoint: its value, or None; with windows a dict by
+        window, of timers ("timer-event", "timer-processing") their timestamps. Reads the files of one subtask."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(self._job.master.query_state(uid, state_name, key))
+        except PenstockError as error:
+            future.set_exception(error)
+        return CompletableFuture(future)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return CompletableFuture(self._result)

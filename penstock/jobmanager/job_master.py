@@ -15,10 +15,11 @@ from typing import Any
 
 from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest, TaskState, pack_committables, unpack_committables
+from penstock.checkpoint.state_data import query
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.connectors.base import Committer, Json
-from penstock.errors import FencedError, PenstockError, ProtocolError
+from penstock.errors import CorruptSnapshotError, FencedError, PenstockError, ProtocolError
 from penstock.graph.rescale import adjustable_parallelism
 from penstock.jobmanager import faults
 from penstock.jobmanager.aborted import AbortedCheckpoints
@@ -168,6 +169,21 @@ class JobMaster:
                 rescale.fail(
                     JobEndedError("the job or its driver ended before an epoch had run at the new parallelism")
                 )
+
+    def query_state(self, uid: str, state_name: str, key: Any) -> Any:
+        """From any thread: what the last checkpoint holds of one key. Retention may delete it meanwhile; then there is a
+        newer one."""
+        while True:
+            manifest = self.restored
+            if manifest is None or self.store is None:
+                raise PenstockError(
+                    f"state {state_name!r} of operator {uid!r} cannot be queried: the job has no checkpoint (yet)"
+                )
+            try:
+                return query(manifest, uid, state_name, key, self.store.read_state)
+            except CorruptSnapshotError:
+                if manifest is self.restored:
+                    raise
 
     # ---------------------------------------------------------------- rescaling
 

@@ -6,10 +6,9 @@ import contextlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from penstock.checkpoint import layout, savepoint
-from penstock.checkpoint.manifest import Json, Manifest, TaskState
+from penstock.checkpoint.manifest import Manifest, TaskState
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.errors import ConfigurationError, PenstockError, StorageError
 from penstock.jobmanager.epoch import TaskAck
@@ -57,22 +56,10 @@ class PendingSavepoint:
                 kind="savepoint",
                 tasks=tasks,
                 committables={},
-                spark_offsets=self._with_files(manifest.spark_offsets),
+                spark_offsets=savepoint.portable_offsets(self._storage, manifest.spark_offsets),
             ),
         )
         self.request.answer.set_result(self.folder)
-
-    def _with_files(self, offsets: Json) -> Json:
-        """Spark's file sources keep a log of what they have listed: it comes along, the place it was in does not."""
-        if offsets is None:
-            return None
-        logs = Path(offsets["location"]) / "sources"
-        found = {file.relative_to(logs).as_posix(): file.read_bytes() for file in logs.rglob("*") if file.is_file()}
-        return {
-            "batch": offsets["batch"],
-            "lines": offsets["lines"],
-            "files": savepoint.store_files(self._storage, found),
-        }
 
     def fail(self, error: Exception) -> None:
         """Nothing of it stays, unless the manifest was written: then it is whole, whatever happened after."""

@@ -13,7 +13,7 @@ A subtask with unchanged key groups keeps the names, so that later deltas of its
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -71,6 +71,15 @@ def restore_panes(table: OverlayTable, delta: TableDelta, owned: range, max_para
         block = _rows_of(_from_bytes(data), owned, max_parallelism)
         if block.num_rows:
             table.load(mine, block)
+
+
+def block_rows(data: bytes) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """(key, partial aggregates) of every row of a stored block; a tuple if the key has several columns."""
+    block = _from_bytes(data)
+    names = json.loads(block.schema.metadata[_KEYS])
+    for row in block.to_pylist():
+        key = tuple(row.pop(name) for name in names)
+        yield key[0] if len(key) == 1 else key, row
 
 
 def _rows_of(block: pa.RecordBatch, owned: range, max_parallelism: int) -> pa.RecordBatch:

@@ -111,22 +111,30 @@ def read_tables(data: bytes, *, name: str, source: str) -> list[TableDelta]:
     ]
 
 
+def describe(data: bytes, *, source: str) -> list[tuple[str, str, str]]:
+    """(operator, name, kind) of every table, without decoding one."""
+    _, segments = _open(data, source)
+    found = [_describe(_stream(segment, source).schema, source) for segment in segments]
+    return [(table["operator"], table["name"], table["kind"]) for table in found]
+
+
 def to_arrow(table: TableDelta) -> pa.Table:
     """A view for people and DataFrames: natural Arrow types where the entries have one, else their repr()."""
     columns: dict[str, Any] = {
         "key_group": pa.array(np.asarray(table.key_groups, dtype=np.int32)),
-        "key": _natural(table.keys),
+        "key": natural(table.keys),
     }
     if table.namespaces is not None:
-        columns["namespace"] = _natural(table.namespaces)
-    columns["value"] = _natural(table.values)
+        columns["namespace"] = natural(table.namespaces)
+    columns["value"] = natural(table.values)
     if table.deleted is not None:
         columns["deleted"] = pa.array(table.deleted, type=pa.bool_())
     described = {"operator": table.operator, "name": table.name, "kind": table.kind, "full": json.dumps(table.full)}
     return pa.table(columns).replace_schema_metadata(described)
 
 
-def _natural(values: list[Any]) -> Any:
+def natural(values: list[Any]) -> Any:
+    """A column of natural Arrow types where there are, else of what repr() gives."""
     try:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock import state
 from penstock.checkpoint import savepoint
 from penstock.common import Configuration
 from penstock.connectors.file_sink import FileSink, committed_files
@@ -49,6 +50,9 @@ def stop(client: JobClient, folder: Path, name: str) -> str:
 def test_from_spark_to_embedded_and_back(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "moved").mkdir()
     first = stop(start(tmp_path, "spark", "one", 2, None), tmp_path, "one")
+    counts = state.read(first, "running", "count").to_spark(spark)
+    assert {field.name for field in counts.schema} == {"key_group", "key", "value"}
+    assert counts.count() > 0
     second = stop(start(tmp_path, "embedded", "two", 3, first), tmp_path, "two")
     epochs = [int(savepoint.load(path).epoch) for path in (first, second)]
     assert epochs[0] < epochs[1], "the embedded runtime went on from what Spark had done"
