@@ -30,14 +30,19 @@ def epoch_report(
     }
     watermarks = [w for v in of_vertex.values() if MIN_WATERMARK < (w := v["watermark"]) < MAX_WATERMARK]
     sources = [of_vertex[v.id] for v in graph.job.vertices.values() if v.is_source]
-    sinks = [of_vertex[v.id] for v in graph.job.vertices.values() if v.nodes[-1].kind == "sink"]
+    sinks = [
+        of_vertex[v.id]["operators"][node.operator_id]
+        for v in graph.job.vertices.values()
+        for node in v.nodes
+        if node.kind == "sink"
+    ]
     return EpochReport(
         epoch=plan.epoch,
         wall_ms=wall_ms,
         checkpoint=plan.checkpoint,
         duration_ms=duration_ms,
         records_in=sum(v["records_in"] for v in sources),
-        records_out=sum(v["records_in"] for v in sinks),
+        records_out=sum(sink["records_in"] for sink in sinks),
         watermark=min(watermarks, default=None),
         feedback=sum(sum(ack.feedback.values()) for ack in acks.values()),
         checkpoint_bytes=checkpoint_bytes,

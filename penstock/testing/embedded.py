@@ -203,7 +203,7 @@ class EmbeddedJob:
 
     def _throttled(self) -> bool:
         """Real time only: wait until the next epoch is due. True: look again at what there is to do."""
-        remaining = self._next_plan_at - time.monotonic()
+        remaining = 0.0 if self.master.looping else self._next_plan_at - time.monotonic()
         return remaining > 0 and self._cancelled.wait(remaining)
 
     def _plan(self, execution: Execution) -> bool:
@@ -213,7 +213,7 @@ class EmbeddedJob:
         interval = self._job.settings.epoch_interval_ms
         if isinstance(self.master.clock, ManualClock):
             self.master.clock.advance(interval)
-        elif (self._unbounded and not self.master.looping) or plan is None:
+        elif self._unbounded or plan is None:
             self._next_plan_at = started + interval / 1000
         if plan is None:
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.common import Types, WatermarkStrategy
+from penstock.common import Configuration, Types, WatermarkStrategy
+from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.datastream import (
     CoFlatMapFunction,
     DataStream,
@@ -30,7 +32,7 @@ from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.requests import SavepointRequest
 from penstock.operators.iteration import IterationTail
 from penstock.protocol.events import Watermark
-from penstock.records import Columns
+from penstock.records import Block, Columns, Rows
 from penstock.slot.exchange_rows import decode_block
 from penstock.testing import (
     BarrierMode,
@@ -390,6 +392,57 @@ def test_a_bounded_loop_ends_by_itself_an_epoch_after_the_last_record_came_out()
     results, job = run_job([("a", 0, 3)], PLAIN, lambda s: countdown(s)[1])
     assert results == [("a", 0, 2), ("a", 0, 1), ("a", 0, 0)]
     assert [report.feedback for report in job.master.reports] == [1, 1, 0, 0]
+    assert [report.records_out for report in job.master.reports] == [1, 1, 1, 0]
+
+
+class OneRecord(Source):
+    """Unbounded: one record in the first epoch, then silence."""
+
+    def create_enumerator(self) -> SplitEnumerator:
+        return _OneEnumerator()
+
+    def create_reader(self) -> SplitReader:
+        return _OneReader()
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+
+class _OneEnumerator(SplitEnumerator):
+    def __init__(self) -> None:
+        self._given = 0
+
+    def restore(self, state: Json) -> None:
+        self._given = state
+
+    def plan(self, *, now_ms: int, max_records: int | None) -> SourcePlan:
+        start, self._given = self._given, 1
+        ranges = (SplitRange(split="0", ordinal=0, start=start, end=1),)
+        return SourcePlan(ranges=ranges, state=1, finished=False)
+
+
+class _OneReader(SplitReader):
+    def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
+        yield Rows([("a", 0, 5)])
+
+
+def test_while_records_go_round_epochs_do_not_wait_for_data() -> None:
+    """An epoch an hour if only the source counted; the loop needs five."""
+    config = Configuration()
+    config.set_string("penstock.runtime", "embedded")
+    config.set_string("penstock.epoch.interval", "1 h")
+    env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(1)
+    stream = env.from_source(OneRecord(), WatermarkStrategy.no_watermarks(), "one")
+    countdown(stream)[1].sink_to(ListSink("unbounded"))
+    client = env.execute_async("unbounded")
+    deadline = time.monotonic() + 60
+    while len(ListSink.results("unbounded")) < 5 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    client.cancel().result()
+    results = ListSink.results("unbounded")
+    ListSink.clear("unbounded")
+    assert results == [("a", 0, left) for left in (4, 3, 2, 1, 0)]
 
 
 def test_the_max_wait_time_is_waited_for_before_the_loop_ends() -> None:
