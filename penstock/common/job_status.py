@@ -16,6 +16,7 @@ class JobStatus(Enum):
     RESTARTING = 7
     SUSPENDED = 8  # this JobManager let go of it, another may take it over
     RECONCILING = 9  # a new JobManager is taking it over
+    INITIALIZING = 10  # submitted, its JobMaster is not there yet (Java's name; PyFlink has none)
 
     def is_globally_terminal_state(self) -> bool:
         """Nobody will run this job again."""

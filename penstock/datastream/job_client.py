@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -15,8 +16,21 @@ from penstock.common.job_status import JobStatus
 from penstock.errors import PenstockError
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
+from penstock.jobmanager.life_cycle import Failure, LifeCycle
 from penstock.jobmanager.requests import SavepointRequest
 from penstock.jobmanager.rescaling import RescaleRequest, RescaleResult
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _record_end(error: BaseException, life: LifeCycle) -> None:
+    """The error that ends a job usually wraps the one that was recorded when its epoch failed."""
+    cause = error.__cause__ or error
+    if not (life.failures and life.failures[-1].message == str(cause)[:4000]):
+        life.failed(Failure.of(error, now_ms()))
+    life.reached(JobStatus.FAILED, now_ms())
 
 
 class RunningJob(Protocol):
@@ -24,6 +38,7 @@ class RunningJob(Protocol):
 
     on_state: Callable[[str], None]
     master: JobMaster
+    on_failure: Callable[[BaseException], None]  # an epoch failed; what follows is on_state or the end of run()
 
     def run(self) -> None: ...
     def cancel(self) -> None: ...
@@ -36,44 +51,64 @@ class JobClient:
         self._job_id = JobID(job_id)
         self._job = job
         self._reports = reports
-        self._status = JobStatus.CREATED
+        self._lock = threading.Lock()
+        self._life = LifeCycle(now_ms())
         self._cancelled = False
+        self._listeners: list[Callable[[], None]] = []
         self._result: Future[JobExecutionResult] = Future()
         job.on_state = self._on_state
+        job.on_failure = self._on_failure
         # A daemon: the job lives as long as the driver process. A script that wants its end waits for the result.
         self._thread = threading.Thread(target=self._run, name=f"penstock-{job_id[:8]}", daemon=True)
 
     def _start(self) -> JobClient:
+        self._change(lambda life: life.advance(JobStatus.CREATED, now_ms()))
         self._thread.start()
         return self
 
+    def _change(self, step: Callable[[LifeCycle], object]) -> None:
+        with self._lock:
+            step(self._life)
+        for listener in self._listeners:
+            listener()
+
     def _on_state(self, state: str) -> None:
-        self._status = JobStatus[state]
+        self._change(lambda life: life.advance(JobStatus[state], now_ms()))
+
+    def _on_failure(self, error: BaseException) -> None:
+        self._change(lambda life: life.failed(Failure.of(error, now_ms())))
 
     def _run(self) -> None:
         started = time.monotonic()
-        self._status = JobStatus.RUNNING
+        self._on_state("RUNNING")
         try:
             self._job.run()
         except BaseException as error:
-            self._status = JobStatus.FAILED
+            self._change(functools.partial(_record_end, error))
             self._result.set_exception(error)
             return
-        self._status = JobStatus.CANCELED if self._cancelled else JobStatus.FINISHED
+        end = JobStatus.CANCELED if self._cancelled else JobStatus.FINISHED
+        self._change(lambda life: life.reached(end, now_ms()))
         runtime = int((time.monotonic() - started) * 1000)
         self._result.set_result(JobExecutionResult(self._job_id, runtime, self._job.master.accumulators.results()))
+
+    def life_cycle(self) -> dict[str, Any]:
+        """State, transitions with their times, and the exceptions history, as JSON."""
+        with self._lock:
+            return self._life.to_json()
 
     def get_job_id(self) -> JobID:
         return self._job_id
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
         future: Future[JobStatus] = Future()
-        future.set_result(self._status)
+        future.set_result(self._life.state)
         return CompletableFuture(future)
 
     def cancel(self) -> CompletableFuture[None]:
         """Stop after the epoch that is running. The future is done when the job has ended."""
         self._cancelled = True
+        self._on_state("CANCELLING")
         self._job.cancel()
         ended: Future[None] = Future()
         self._result.add_done_callback(lambda _: ended.set_result(None))
@@ -128,4 +163,4 @@ class JobClient:
         return list(self._reports)
 
     def __repr__(self) -> str:
-        return f"<JobClient {self._job_id} {self._status.name}>"
+        return f"<JobClient {self._job_id} {self._life.state.name}>"

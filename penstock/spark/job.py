@@ -76,6 +76,7 @@ class SparkJob:
         self.registry: SlotRegistry | None = None
         self.spark_jobs = 0
         self.on_state: Callable[[str], None] = lambda state: None
+        self.on_failure: Callable[[BaseException], None] = lambda error: None
 
     # ---------------------------------------------------------------- life cycle
 
@@ -102,6 +103,7 @@ class SparkJob:
         self._cancelled.set()
 
     def _restart_or_fail(self, error: BaseException) -> None:
+        self.on_failure(error)
         if isinstance(error, FencedError | JobDefinitionError):
             raise error  # waiting does not mend these
         delay = self._restarts.delay_ms(int(time.time() * 1000))

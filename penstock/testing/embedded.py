@@ -61,6 +61,7 @@ class EmbeddedJob:
         self._unbounded = not all(source.bounded for source in job.sources.values())
         self._cancelled = threading.Event()
         self.on_state: Callable[[str], None] = lambda state: None
+        self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.failures = 0  # errors, each a question to the restart strategy
         self.crashes = 0  # simulated deaths of the process, which no strategy can refuse
         self._in_a_row, self._failed_after = 0, -1
@@ -106,7 +107,7 @@ class EmbeddedJob:
         while True:
             try:
                 if isinstance(error, SimulatedCrash):
-                    self._start_new_process()
+                    self._start_new_process(error)
                 else:
                     self._restart_or_fail(error)
                 return
@@ -117,9 +118,11 @@ class EmbeddedJob:
                     raise
                 error = next_error
 
-    def _start_new_process(self) -> None:
+    def _start_new_process(self, crash: SimulatedCrash) -> None:
         """Nothing in memory survives and nobody says goodbye: a new JobMaster finds what is in storage."""
         self.crashes += 1
+        self.on_failure(crash)
+        self.on_state("RESTARTING")
         dead = self.master
         master = JobMaster(self._job, dead.storage, clock=dead.clock)
         master.reports, master.on_report = dead.reports, dead.on_report
@@ -127,8 +130,10 @@ class EmbeddedJob:
         master.requests = dead.requests  # clients ask the job, whichever process runs it
         self._adopt(master)
         master.start()
+        self.on_state("RUNNING")
 
     def _restart_or_fail(self, error: Exception) -> None:
+        self.on_failure(error)
         if isinstance(error, FencedError | JobDefinitionError):
             raise error  # waiting does not mend these
         self.failures += 1

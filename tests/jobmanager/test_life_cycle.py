@@ -1,0 +1,116 @@
+"""The life of a job: legal ways through the states, and what is remembered of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.common import Configuration
+from penstock.common.job_status import JobStatus as S
+from penstock.common.restart_strategy import RestartStrategies
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.errors import JobFailedError, ProtocolError
+from penstock.jobmanager.life_cycle import SUCCESSORS, Failure, LifeCycle
+
+
+def _story(life: LifeCycle) -> list[str]:
+    return [step.state for step in life.transitions]
+
+
+def test_a_job_that_fails_twice_and_then_finishes_shows_every_step_with_its_time() -> None:
+    life = LifeCycle(0)
+    for at, state in enumerate((S.CREATED, S.RUNNING), start=1):
+        assert life.advance(state, at)
+    life.failed(Failure.of(ValueError("no"), 3))
+    life.advance(S.RESTARTING, 4)
+    life.failed(Failure.of(KeyError("again"), 5))
+    life.advance(S.RESTARTING, 6)
+    life.advance(S.RUNNING, 7)
+    life.reached(S.FINISHED, 8)
+    assert _story(life) == [
+        "INITIALIZING", "CREATED", "RUNNING", "FAILING", "RESTARTING", "FAILING", "RESTARTING", "RUNNING", "FINISHED",
+    ]  # fmt: skip
+    assert [(failure.at_ms, failure.name) for failure in life.failures] == [
+        (3, "builtins.ValueError"),
+        (5, "builtins.KeyError"),
+    ]
+    stamps = life.timestamps()
+    assert (stamps["RUNNING"], stamps["RESTARTING"], stamps["FINISHED"], stamps["CANCELED"]) == (7, 6, 8, 0)
+
+
+def test_a_job_on_its_way_out_is_not_called_back_by_a_restart() -> None:
+    life = LifeCycle(0)
+    life.advance(S.CREATED, 1)
+    life.advance(S.RUNNING, 2)
+    life.advance(S.CANCELLING, 3)
+    assert not life.advance(S.RESTARTING, 4)
+    assert not life.advance(S.RUNNING, 5)
+    life.reached(S.CANCELED, 6)
+    assert not life.advance(S.RUNNING, 7)
+    assert life.state is S.CANCELED
+
+
+def test_a_step_that_no_order_of_events_explains_is_refused_with_the_story() -> None:
+    life = LifeCycle(0)
+    with pytest.raises(ProtocolError, match=r"from INITIALIZING to FINISHED; its story: INITIALIZING"):
+        life.advance(S.FINISHED, 1)
+
+
+def test_terminal_states_are_the_ones_without_successors() -> None:
+    assert {state for state, after in SUCCESSORS.items() if not after} == {
+        s for s in S if s.is_globally_terminal_state()
+    }
+    assert set(SUCCESSORS) == set(S)
+
+
+@given(st.lists(st.sampled_from(S), max_size=30))
+def test_whatever_is_asked_for_only_legal_steps_are_made_and_the_history_is_bounded(wanted: list[S]) -> None:
+    life = LifeCycle(0)
+    for at, state in enumerate(wanted):
+        before = life.state
+        try:
+            moved = life.advance(state, at)
+        except ProtocolError:
+            moved = False
+        assert moved == (life.state is not before)
+        assert not moved or state in SUCCESSORS[before]
+    assert _story(life)[-1] == life.state.name
+
+
+def test_history_of_an_earlier_process_comes_first() -> None:
+    first = LifeCycle(0)
+    first.failed(Failure.of(ValueError("old"), 1))
+    again = LifeCycle(10)
+    again.remember(first.to_json()["transitions"], first.to_json()["exceptions"])
+    assert _story(again) == ["INITIALIZING", "FAILING", "INITIALIZING"]
+    assert [failure.message for failure in again.failures] == ["old"]
+
+
+def test_a_jobs_client_has_the_whole_story_of_a_failed_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_RUNTIME", "embedded")
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 1))
+    env.from_collection([1]).map(lambda n: n // 0).uid("div").print()
+    client = env.execute_async()
+    with pytest.raises(JobFailedError):
+        client.get_job_execution_result().result()
+    story = client.life_cycle()
+    assert [step["state"] for step in story["transitions"]] == [
+        "INITIALIZING", "CREATED", "RUNNING", "FAILING", "RESTARTING", "RUNNING", "FAILING", "FAILED",
+    ]  # fmt: skip
+    assert len(story["exceptions"]) == 2
+    assert "'div'" in story["exceptions"][0]["message"]
+    assert "ZeroDivisionError" in story["exceptions"][0]["stacktrace"]
+    assert client.get_job_status().result() is S.FAILED
+
+
+def test_a_cancelled_job_ends_canceled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_RUNTIME", "embedded")
+    small_epochs = Configuration().set_string("penstock.epoch.max-records", "10")
+    env = StreamExecutionEnvironment.get_execution_environment(small_epochs)
+    env.from_sequence(0, 10**9).filter(lambda n: False).print()
+    client = env.execute_async()
+    client.cancel().result()
+    assert client.get_job_status().result() is S.CANCELED
+    assert [step["state"] for step in client.life_cycle()["transitions"]][-2:] == ["CANCELLING", "CANCELED"]
