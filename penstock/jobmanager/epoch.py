@@ -84,6 +84,7 @@ class TaskAck:
     state_entries: int = 0
     snapshot_bytes: int = 0
     snapshot_ms: float = 0.0
+    alignment_ms: float = 0.0
     recovered: str = "no"  # "restored" from a checkpoint, "replayed" after a rollback, or "no"
     slot: str = ""  # which process did it: host:pid
 

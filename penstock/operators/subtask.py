@@ -6,6 +6,7 @@ neither Spark nor sockets nor storage.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -72,6 +73,7 @@ class SnapshotTaken:
     committables: dict[str, list[Any]]  # by sink
     complete: bool  # False while channel state is still being recorded (unaligned)
     overtaken: int = 0  # records that were on the way here when the barrier passed them (unaligned)
+    alignment_ms: float = 0.0  # from the barrier's first arrival on a channel to the snapshot
 
 
 class Subtask:
@@ -106,6 +108,7 @@ class Subtask:
         self.metrics: dict[str, OperatorMetrics] = {}
         self._routers: list[Router] = []
         self._open_snapshots: dict[int, SnapshotTaken] = {}
+        self._first_barriers: dict[int, float] = {}  # epoch → when its barrier first came on a channel
         self.snapshots: list[SnapshotTaken] = []
         self.finished = False
         # Called at every barrier when the snapshot is taken and the barrier sent on, before anything that follows it.
@@ -275,6 +278,8 @@ class Subtask:
 
     def receive(self, channel: int, event: Event) -> None:
         assert self.gate is not None, "a source has no channels"
+        if isinstance(event, Barrier):
+            self._first_barriers.setdefault(event.epoch, time.perf_counter())
         self.execute(self.gate.receive(channel, event))
 
     def execute(self, instructions: Sequence[Instruction]) -> None:
@@ -323,6 +328,10 @@ class Subtask:
 
     def take_snapshot(self, barrier: Barrier) -> None:
         """The barrier has come (on every channel, when aligned): end the epoch, snapshot, send the barrier on."""
+        arrived = self._first_barriers.pop(barrier.epoch, None)
+        alignment_ms = 0.0 if arrived is None else (time.perf_counter() - arrived) * 1000
+        # Unaligned, barriers of this epoch still come on other channels after the snapshot.
+        self._first_barriers = {e: at for e, at in self._first_barriers.items() if e > barrier.epoch}
         for operator in self.chain:
             operator.end_epoch()
         committables = {
@@ -336,6 +345,7 @@ class Subtask:
             contents=self.contents(full=self.full_snapshots) if barrier.checkpoint else None,
             committables=committables,
             complete=self.gate is None,
+            alignment_ms=alignment_ms,
         )
         if self.gate is not None:
             self._open_snapshots[barrier.epoch] = taken

@@ -217,6 +217,7 @@ class LevelRun:
             state_entries=sum(state.size() for state in subtask.states.values()),
             snapshot_bytes=size,
             snapshot_ms=(time.perf_counter() - started) * 1000,
+            alignment_ms=taken[0].alignment_ms,
             recovered=held.recovered,
             slot=self._slot_name,
         )

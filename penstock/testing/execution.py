@@ -7,6 +7,7 @@ gates, state and snapshot files as in the slots of the Spark runtime.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -42,6 +43,8 @@ class _Task:
     boundaries: dict[int, dict[str, Any]] = field(default_factory=dict)  # what an ack says about the epoch's end
     recovered: str = "no"
     feedback: dict[int, list[tuple[NodeId, Sequence[Feedback]]]] = field(default_factory=dict)  # by epoch and head
+    busy: float = 0.0  # seconds of finished steps of this epoch
+    stepped: float = 0.0  # when the step under way began
 
 
 class Execution:
@@ -187,7 +190,10 @@ class Execution:
             "metrics": {name: asdict(metrics) for name, metrics in subtask.take_metrics().items()},
             "state_entries": sum(state.size() for state in subtask.states.values()),
             "recovered": held.recovered,
+            "alignment_ms": taken.alignment_ms,
+            "busy_ms": (held.busy + (time.perf_counter() - held.stepped if held.stepped else 0.0)) * 1000,
         }
+        held.busy, held.stepped = 0.0, time.perf_counter() if held.stepped else 0.0
         held.recovered = "no"
         held.epoch = None
         following = min((e for e in self._plans if e > epoch), default=None)
@@ -231,6 +237,7 @@ class Execution:
     def step(self, step: Step) -> None:
         task, channel = step
         held = self._tasks[task]
+        held.stepped = time.perf_counter()
         if channel is None:
             self._read_on(held)
         else:
@@ -241,6 +248,8 @@ class Execution:
                 self._reach("barrier")
             held.inputs[channel].popleft()
             held.subtask.receive(channel, event)
+        held.busy += time.perf_counter() - held.stepped
+        held.stepped = 0.0
         self._acknowledge_complete(task, held)
 
     def _read_on(self, held: _Task) -> None:
@@ -274,6 +283,7 @@ class Execution:
         for taken in [s for s in snapshots if s.complete]:
             snapshots.remove(taken)
             epoch = taken.barrier.epoch
+            started = time.perf_counter()
             handle, saved, size = self._write(task, epoch, taken.contents)
             self._acknowledge(
                 TaskAck(
@@ -286,6 +296,7 @@ class Execution:
                     committables=taken.committables,
                     overtaken=taken.overtaken,
                     snapshot_bytes=size,
+                    snapshot_ms=(time.perf_counter() - started) * 1000,
                     slot="embedded",
                     **held.boundaries.pop(epoch),
                 )
