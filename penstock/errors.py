@@ -15,6 +15,10 @@ class ConfigurationError(JobDefinitionError):
     """A configuration key or value cannot be used."""
 
 
+class NoResourceAvailableError(JobDefinitionError):
+    """The job asks for more slots than are free."""
+
+
 class UserFunctionError(PenstockError):
     """A user's function raised; names the operator, its uid, the subtask and the record."""
 

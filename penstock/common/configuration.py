@@ -121,6 +121,11 @@ class Configuration:
     __repr__ = __str__
 
 
+def hide_secrets(values: Mapping[str, str]) -> dict[str, str]:
+    """For eyes: values of keys that name a password, token or the like are starred out."""
+    return {key: _shown(key, value) for key, value in values.items()}
+
+
 def _shown(key: str, value: str) -> str:
     lowered = key.lower()
     return "******" if any(word in lowered for word in _SENSITIVE) else value

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint import layout
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.errors import ConfigurationError
+from penstock.jobmanager import attach
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
+from penstock.jobmanager.resource_manager import ResourceManager
 
 if TYPE_CHECKING:
     from penstock.datastream.job_client import JobClient, RunningJob
@@ -26,7 +28,11 @@ _log = logging.getLogger("penstock")
 def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
     from penstock.datastream.job_client import JobClient
 
-    storage = _storage(job)
+    job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)
+    submitted_as, home = job.job_id, attach.home_of(configuration)
+    if home is not None:
+        ResourceManager(home).acquire(submitted_as, job.graph.slots)
+    storage = _storage(job, None if home is None else str(home.job(submitted_as).path / "job"))
     if storage is not None:
         job = replace(job, job_id=_job_id(storage, job.job_id))
         _warn_without_uid(job)
@@ -53,6 +59,9 @@ def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: 
             ) from error
         running = SparkJob(job, master, spark_session(configuration), spark_frames)
     client = JobClient(job.job_id, running, master.reports)
+    folder = attach.folder_of(configuration, submitted_as, None if storage is None else storage.url)
+    if folder is not None:
+        attach.Attachment(folder, submitted_as, client, master, job, configuration)
     _started.add(client)
     return client._start()
 
@@ -66,8 +75,9 @@ def running_jobs() -> list[JobClient]:
     return [client for client in list(_started) if not client.get_job_execution_result().done()]
 
 
-def _storage(job: JobDescription) -> CheckpointStorage | None:
-    """The job folder: a fixed one is resumed by itself, one under the checkpoint directory is new for every job."""
+def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointStorage | None:
+    """The job folder: a fixed one is resumed by itself, one under the checkpoint directory is new for every job. A job
+    that names none has its folder where it is managed (`otherwise`)."""
     settings = job.settings
     if settings.checkpoint_interval_ms is None:
         if settings.recovery_path is not None:
@@ -81,6 +91,8 @@ def _storage(job: JobDescription) -> CheckpointStorage | None:
         return open_storage(settings.job_dir)
     if settings.checkpoint_dir is not None:
         return open_storage(f"{settings.checkpoint_dir.rstrip('/')}/{job.job_id}")
+    if otherwise is not None:
+        return open_storage(otherwise)
     raise ConfigurationError(
         "checkpointing is on, but nothing says where to keep checkpoints: set 'penstock.job.dir' (this job's own folder, "
         "from which it resumes by itself) or 'execution.checkpointing.dir' (a folder for all jobs)"

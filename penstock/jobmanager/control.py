@@ -1,0 +1,204 @@
+"""What can be asked of a running job, over its JobClient: a subset of the REST paths, without a server around it.
+
+The driver answers these itself, so a job can be steered whether or not a dispatcher runs. Long actions give a trigger id at
+once; their outcome is in the job's facts, and so outlives the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from penstock.errors import PenstockError
+from penstock.jobmanager.facts import FactsRecorder
+
+if TYPE_CHECKING:
+    from penstock.common.completable_future import CompletableFuture
+    from penstock.common.job_status import JobStatus
+
+Json: TypeAlias = dict[str, Any]
+
+
+class SteeredJob(Protocol):
+    """What a JobClient offers."""
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]: ...
+    def cancel(self) -> CompletableFuture[None]: ...
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]: ...
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]: ...
+    def rescale(self, parallelism: int) -> Any: ...
+    def query_state(self, uid: str, name: str, key: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: Json
+
+
+def refuse(status: int, message: str) -> Answer:
+    """Flink's shape of an error."""
+    return Answer(status, {"errors": [message]})
+
+
+def operation_document(facts: Mapping[str, Any], kind: str, trigger_id: str) -> Json | None:
+    """A long action as Flink describes it; None if the job knows of none with that id."""
+    kinds = ("savepoint", "stop") if kind == "savepoints" else (kind,)
+    found = next((o for o in facts["operations"] if o["trigger_id"] == trigger_id and o["kind"] in kinds), None)
+    if found is None:
+        return None
+    if found["status"] == "IN_PROGRESS":
+        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    if found["failure"] is not None:
+        cause = {"class": found["failure"]["class"], "stack-trace": found["failure"]["message"]}
+        return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
+    return {"status": {"id": "COMPLETED"}, "operation": {"location": found["location"]}}
+
+
+class JobControl:
+    """Answers requests about one job. Thread-safe; `handle` never raises for what a caller sent."""
+
+    def __init__(self, job_id: str, client: SteeredJob, facts: FactsRecorder, save: Callable[[], None]) -> None:
+        self._job_id, self._client, self._facts, self._save = job_id, client, facts, save
+        self._waiting: list[threading.Thread] = []
+
+    def handle(self, method: str, path: str, query: Mapping[str, str], body: Json) -> Answer:
+        match [method, *path.strip("/").split("/")]:
+            case [_, "jobs", job_id, *_] if job_id != self._job_id:
+                return refuse(404, f"this driver runs job {self._job_id}, not {job_id}")
+            case ["GET", "jobs", _, "facts"]:
+                return Answer(200, self._facts.snapshot())
+            case ["PATCH", "jobs", _]:
+                return self._cancel(query.get("mode", "cancel"))
+            case ["POST", "jobs", _, "savepoints"]:
+                return self._savepoint(body)
+            case ["POST", "jobs", _, "stop"]:
+                return self._stop(body)
+            case ["PATCH", "jobs", _, "rescaling"]:
+                return self._rescale(query)
+            case ["GET", "jobs", _, ("savepoints" | "rescaling") as kind, trigger_id]:
+                document = operation_document(self._facts.snapshot(), kind, trigger_id)
+                if document is None:
+                    return refuse(404, f"no {kind} with trigger id {trigger_id}")
+                return Answer(200, document)
+            case ["GET", "jobs", _, "state"]:
+                return self._state(query)
+        return refuse(404, f"a driver does not answer {method} {path}")
+
+    def settle(self, timeout_s: float) -> None:
+        """The job has ended: long actions under way end with it."""
+        deadline = time.monotonic() + timeout_s
+        for thread in self._waiting:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for operation in self._facts.snapshot()["operations"]:
+            if operation["status"] == "IN_PROGRESS":
+                failure = {"class": "JobEnded", "message": "the job ended before this was done"}
+                self._facts.operation({**operation, "status": "COMPLETED", "failure": failure, "end_ms": _now_ms()})
+
+    # ---------------------------------------------------------------- actions
+
+    def _over(self) -> Answer | None:
+        status = self._client.get_job_status().result()
+        if status.is_globally_terminal_state():
+            return refuse(409, f"job {self._job_id} has ended: it is {status.name}")
+        return None
+
+    def _cancel(self, mode: str) -> Answer:
+        if mode != "cancel":
+            return refuse(
+                400, f"mode={mode}: only cancel is known; POST /jobs/{self._job_id}/stop stops with a savepoint"
+            )
+        over = self._over()
+        if over is None:
+            self._client.cancel()
+        return over or Answer(202, {})
+
+    def _savepoint(self, body: Json) -> Answer:
+        directory = body.get("target-directory")
+        if body.get("cancel-job"):
+            return self._long("stop", lambda: self._client.stop_with_savepoint(False, directory))
+        return self._long("savepoint", lambda: self._client.trigger_savepoint(directory))
+
+    def _stop(self, body: Json) -> Answer:
+        drain, directory = bool(body.get("drain", False)), body.get("targetDirectory")
+        return self._long("stop", lambda: self._client.stop_with_savepoint(drain, directory))
+
+    def _rescale(self, query: Mapping[str, str]) -> Answer:
+        text = query.get("parallelism", "")
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 32768:
+            return refuse(400, f"parallelism={text!r} should be a whole number from 1 to 32768")
+        return self._long("rescaling", lambda: self._client.rescale(int(text)))
+
+    def _long(self, kind: str, start: Callable[[], Any]) -> Answer:
+        """Begin, remember under a trigger id, and wait for the end in a thread."""
+        over = self._over()
+        if over is not None:
+            return over
+        trigger_id, begun = uuid.uuid4().hex, _now_ms()
+        try:
+            future = start()
+        except (PenstockError, AttributeError) as error:  # AttributeError: a client that cannot do this
+            return refuse(409, f"{kind} cannot be done: {error}")
+        entry = {
+            "trigger_id": trigger_id, "kind": kind, "status": "IN_PROGRESS", "begin_ms": begun,
+            "end_ms": None, "location": None, "failure": None,
+        }  # fmt: skip
+        self._facts.operation(entry)
+        thread = threading.Thread(target=self._await, args=(entry, future), name=f"penstock-{kind}", daemon=True)
+        self._waiting = [t for t in self._waiting if t.is_alive()] + [thread]
+        thread.start()
+        return Answer(202, {"request-id": trigger_id})
+
+    def _await(self, entry: Json, future: Any) -> None:
+        location, failure = None, None
+        try:
+            result = future.result()
+            location = None if result is None else str(result)
+        except BaseException as error:
+            failure = {"class": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error)}
+        if failure is None and location is not None and entry["kind"] in ("savepoint", "stop"):
+            self._facts.savepoint_completed(location, entry["begin_ms"])
+        ended = {"status": "COMPLETED", "end_ms": _now_ms(), "location": location, "failure": failure}
+        self._facts.operation({**entry, **ended})
+        self._save()
+
+    def _state(self, query: Mapping[str, str]) -> Answer:
+        """One key's value in one state: `key` is JSON (a list stands for a tuple)."""
+        missing = [name for name in ("uid", "name", "key") if name not in query]
+        if missing:
+            return refuse(400, f"missing query parameters: {', '.join(missing)}")
+        try:
+            key = _tuples(json.loads(query["key"]))
+        except ValueError:
+            return refuse(
+                400, f'key={query["key"]!r} is not JSON; write "user-1" with its quotes, 17, or [1, "a"] for a tuple'
+            )
+        try:
+            value = self._client.query_state(query["uid"], query["name"], key)
+            value = value.result() if hasattr(value, "result") else value
+        except (PenstockError, AttributeError, KeyError, ValueError) as error:
+            return refuse(404, f"{type(error).__name__}: {error}")
+        return Answer(200, {"uid": query["uid"], "name": query["name"], "key": query["key"], **shown(value)})
+
+
+def shown(value: Any) -> Json:
+    """A value of the user's as JSON if it is JSON, else as Python writes it."""
+    try:
+        return {"value": json.loads(json.dumps(value)), "text": repr(value)[:10_000]}
+    except (TypeError, ValueError):
+        return {"value": None, "text": repr(value)[:10_000]}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

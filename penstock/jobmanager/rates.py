@@ -1,0 +1,67 @@
+"""Rates and ratios of a vertex over the last seconds, and which vertex holds the job up. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from penstock.jobmanager.epoch import EpochReport
+
+WINDOW_MS: Final = 10_000
+# Flink's limits for the colours of its page.
+HIGH, LOW = 0.5, 0.1
+_SATURATED = 0.8
+
+
+def vertex_rates(
+    recent: Sequence[EpochReport], vertex_id: int, parallelism: int, now_ms: int
+) -> dict[str, list[float]]:
+    """For each subtask: records a second in and out, and the part of the time it was busy, back-pressured or idle.
+
+    The time is that of the reports, not of the epochs alone: a subtask that waits for the next epoch is idle.
+    """
+    sums = {name: [0.0] * parallelism for name in ("records_in", "records_out", "busy_ms", "back_pressured_ms")}
+    for report in recent:
+        for vertex in report.vertices:
+            if vertex["id"] == vertex_id and vertex["parallelism"] == parallelism:
+                for name, totals in sums.items():
+                    for subtask, value in enumerate(vertex["subtasks"][name]):
+                        totals[subtask] += value
+    span_ms = _span_ms(recent, now_ms)
+    busy = [min(1.0, value / span_ms) for value in sums["busy_ms"]]
+    pressed = [min(1.0 - b, value / span_ms) for b, value in zip(busy, sums["back_pressured_ms"], strict=True)]
+    return {
+        "records_in_per_second": [round(value * 1000 / span_ms, 3) for value in sums["records_in"]],
+        "records_out_per_second": [round(value * 1000 / span_ms, 3) for value in sums["records_out"]],
+        "busy": [round(value, 4) for value in busy],
+        "back_pressured": [round(value, 4) for value in pressed],
+        "idle": [round(1.0 - b - p, 4) for b, p in zip(busy, pressed, strict=True)],
+    }
+
+
+def _span_ms(recent: Sequence[EpochReport], now_ms: int) -> float:
+    if not recent:
+        return float(WINDOW_MS)
+    began = recent[0].wall_ms - recent[0].duration_ms
+    return max(1.0, now_ms - began)
+
+
+def level_of(ratio: float) -> str:
+    """Flink's words for a ratio."""
+    return "high" if ratio > HIGH else "low" if ratio > LOW else "ok"
+
+
+def bottleneck(facts: Mapping[str, Any]) -> str | None:
+    """The key of the vertex that holds the job up; None while epochs leave room between them.
+
+    Levels of an epoch run one after the other, so the vertex whose busiest subtask works longest decides the epoch's
+    length, whoever waits for it meanwhile.
+    """
+    epochs = [e for e in facts["epochs"] if e["wall_ms"] > facts["now_ms"] - WINDOW_MS]
+    if facts["state"] != "RUNNING" or not epochs:
+        return None
+    span = max(1.0, facts["now_ms"] - (epochs[0]["wall_ms"] - epochs[0]["duration_ms"]))
+    if sum(e["duration_ms"] for e in epochs) / span < _SATURATED:
+        return None
+    busiest = max(facts["vertices"], key=lambda v: max(v["rates"]["busy"], default=0.0), default=None)
+    return None if busiest is None else str(busiest["key"])

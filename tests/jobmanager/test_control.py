@@ -1,0 +1,231 @@
+"""A running job can be seen and steered through its folder, without a dispatcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.common.completable_future import CompletableFuture
+from penstock.common.job_status import JobStatus
+from penstock.errors import NoResourceAvailableError
+from penstock.jobmanager.control import JobControl
+from penstock.jobmanager.endpoint import Endpoint
+from penstock.jobmanager.facts import FactsRecorder
+from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.resource_manager import ResourceManager
+from tests.jobmanager.jobs import endless, eventually
+
+
+def _endpoint(home: Path, job_id: str) -> Endpoint:
+    control = JobHome(home).job(job_id).control()
+    assert control is not None
+    return Endpoint(control["address"], control["token"])
+
+
+def test_a_job_tells_its_facts_and_is_cancelled_through_its_endpoint(tmp_path: Path) -> None:
+    client = endless(tmp_path)
+    job_id = str(client.get_job_id())
+    endpoint = _endpoint(tmp_path, job_id)
+    facts = eventually(
+        lambda: (f := endpoint.ask("GET", f"/jobs/{job_id}/facts").body)["totals"]["epochs"] > 5 and f, "epochs"
+    )
+    assert (facts["state"], facts["name"], facts["slots"]) == ("RUNNING", "endless", 2)
+    source, keyed = facts["vertices"]
+    assert (
+        sum(keyed["subtasks"]["records_in"]) == sum(source["subtasks"]["records_out"]) == facts["totals"]["records_in"]
+    )
+    assert sum(keyed["rates"]["records_in_per_second"]) > 0
+    assert all(busy + pressed + idle == pytest.approx(1.0, abs=0.001) for busy, pressed, idle in zip(
+        keyed["rates"]["busy"], keyed["rates"]["back_pressured"], keyed["rates"]["idle"], strict=True))  # fmt: skip
+    assert facts["checkpoints"]["counts"]["completed"] == facts["totals"]["epochs"]
+    assert endpoint.ask("PATCH", f"/jobs/{job_id}", {"mode": "cancel"}).status == 202
+    client.get_job_execution_result().result()
+    folder = JobHome(tmp_path).job(job_id)
+    ended = folder.facts()
+    assert ended is not None
+    assert ended["state"] == "CANCELED"
+    assert ended["end_ms"] >= ended["start_ms"]
+    assert folder.control() is None
+
+
+def test_control_files_are_for_their_owner_only_and_a_wrong_token_is_refused(tmp_path: Path) -> None:
+    client = endless(tmp_path, **{"my.password": "hush"})
+    job_id = str(client.get_job_id())
+    try:
+        folder = JobHome(tmp_path).job(job_id)
+        for name in ("control.json", "facts.json"):
+            assert stat.S_IMODE(os.stat(folder.path / name).st_mode) == 0o600
+        good = _endpoint(tmp_path, job_id)
+        for token in (None, "wrong", "x\u00e9"[:1]):
+            assert Endpoint(good.address, token).ask("GET", f"/jobs/{job_id}/facts").status == 401
+        facts = good.ask("GET", f"/jobs/{job_id}/facts").body
+        assert facts["configuration"]["my.password"] == "******"
+        assert good.ask("GET", f"/jobs/{'0' * 32}/facts").status == 404
+        assert good.ask("GET", "/elsewhere").status == 404
+        assert good.ask("PATCH", f"/jobs/{job_id}", {"mode": "explode"}).status == 400
+        assert good.ask("POST", f"/jobs/{job_id}/savepoints", raw=b"[1]").status == 400
+        assert good.ask("POST", f"/jobs/{job_id}/savepoints", raw=b"{").status == 400
+    finally:
+        client.cancel().result()
+
+
+def test_history_goes_on_when_the_job_is_started_again_under_its_id(tmp_path: Path) -> None:
+    job_id = "ab" * 16
+    first = endless(tmp_path, job_id)
+    folder = JobHome(tmp_path).job(job_id)
+    eventually(lambda: len(first.epoch_reports()) > 3, "epochs")
+    first.cancel().result()
+    before = folder.facts()
+    assert before is not None
+    from penstock.jobmanager import attach
+
+    attach._given.clear()  # as in a new process
+    second = endless(tmp_path, job_id)
+    eventually(lambda: len(second.epoch_reports()) > 3, "epochs")
+    second.cancel().result()
+    after = folder.facts()
+    assert after is not None
+    assert after["drivers"] == 2
+    assert after["start_ms"] == before["start_ms"]
+    assert after["totals"]["records_in"] > before["totals"]["records_in"]
+    assert after["transitions"][: len(before["transitions"])] == before["transitions"]
+    assert after["checkpoints"]["counts"]["restored"] == 1
+    assert after["checkpoints"]["restored"]["id"] == before["checkpoints"]["history"][-1]["id"]
+
+
+def test_a_job_that_asks_for_more_slots_than_are_free_is_told_who_has_them(tmp_path: Path) -> None:
+    manager = ResourceManager(JobHome(tmp_path))
+    manager.offer(3)
+    first = endless(tmp_path)
+    try:
+        with pytest.raises(
+            NoResourceAvailableError,
+            match=rf"needs 2 slots.*1 of 3 are free \({first.get_job_id().__str__()[:8]} has 2\)",
+        ):
+            endless(tmp_path)
+        assert (manager.count().taken, manager.count().free) == (2, 1)
+    finally:
+        first.cancel().result()
+    assert manager.count().free == 3
+
+
+def test_a_claim_of_a_dead_process_counts_no_more(tmp_path: Path) -> None:
+    manager = ResourceManager(JobHome(tmp_path))
+    manager.offer(2)
+    manager.acquire("a" * 32, 2)
+    state = json.loads((tmp_path / "slots.json").read_text())
+    state["claims"]["a" * 32]["process_start_time"] -= 1000  # the pid belongs to another process now
+    (tmp_path / "slots.json").write_text(json.dumps(state))
+    manager.acquire("b" * 32, 2)
+    assert manager.claims() == {"b" * 32: 2}
+
+
+class _Client:
+    """A JobClient whose long actions end when the test says so."""
+
+    def __init__(self) -> None:
+        self.future: Future[str] = Future()
+        self.asked: list[Any] = []
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        future: Future[JobStatus] = Future()
+        future.set_result(JobStatus.RUNNING)
+        return CompletableFuture(future)
+
+    def cancel(self) -> CompletableFuture[None]:
+        raise AssertionError("not asked for")
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        self.asked.append(savepoint_directory)
+        return CompletableFuture(self.future)
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        self.asked.append((advance_to_end_of_event_time, savepoint_directory))
+        return CompletableFuture(self.future)
+
+    def rescale(self, parallelism: int) -> CompletableFuture[str]:
+        self.asked.append(parallelism)
+        return CompletableFuture(self.future)
+
+    def query_state(self, uid: str, name: str, key: Any) -> Any:
+        if name == "absent":
+            raise KeyError(name)
+        return {"uid": uid, "key": repr(key)}
+
+
+@pytest.fixture
+def steered() -> tuple[JobControl, _Client]:
+    from penstock.graph.execution_graph import ExecutionGraph
+    from penstock.graph.job_graph import JobGraph, JobVertex
+    from penstock.graph.stream_graph import StreamNode
+    from penstock.protocol.ids import NodeId, VertexId
+
+    node = StreamNode(id=NodeId(1), name="in", kind="source", operator=b"", parallelism=1)
+    graph = ExecutionGraph(
+        JobGraph(job_name="x", max_parallelism=128, vertices={VertexId(1): JobVertex(id=VertexId(1), nodes=[node])})
+    )
+    client = _Client()
+    facts = FactsRecorder(
+        job_id="j", graph=lambda: graph, configuration={}, runtime="embedded", storage_url=None, process={},
+        life_cycle=lambda: {"state": "RUNNING", "transitions": [], "exceptions": []},
+    )  # fmt: skip
+    return JobControl("j", client, facts, lambda: None), client
+
+
+def test_a_savepoint_has_a_trigger_id_and_its_place_once_it_is_there(steered: tuple[JobControl, _Client]) -> None:
+    control, client = steered
+    begun = control.handle("POST", "/jobs/j/savepoints", {}, {"target-directory": "/sp"})
+    assert begun.status == 202
+    path = f"/jobs/j/savepoints/{begun.body['request-id']}"
+    assert control.handle("GET", path, {}, {}).body == {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    client.future.set_result("/sp/savepoint-1")
+    control.settle(5.0)
+    assert control.handle("GET", path, {}, {}).body == {
+        "status": {"id": "COMPLETED"}, "operation": {"location": "/sp/savepoint-1"},
+    }  # fmt: skip
+    assert client.asked == ["/sp"]
+    history = control.handle("GET", "/jobs/j/facts", {}, {}).body["checkpoints"]["history"]
+    assert [(c["is_savepoint"], c["path"]) for c in history] == [(True, "/sp/savepoint-1")]
+    assert control.handle("GET", f"/jobs/j/savepoints/{'0' * 32}", {}, {}).status == 404
+
+
+def test_a_failed_action_says_why_and_one_that_outlives_its_job_ends_with_it(
+    steered: tuple[JobControl, _Client],
+) -> None:
+    control, client = steered
+    failed = control.handle("POST", "/jobs/j/stop", {}, {"drain": True, "targetDirectory": "/sp"}).body["request-id"]
+    client.future.set_exception(OSError("disk full"))
+    control.settle(5.0)
+    client.future = Future()
+    pending = control.handle("PATCH", "/jobs/j/rescaling", {"parallelism": "4"}, {}).body["request-id"]
+    control.settle(0.0)
+    answers = [
+        control.handle("GET", f"/jobs/j/{path}", {}, {}).body["operation"]["failure-cause"]
+        for path in (f"savepoints/{failed}", f"rescaling/{pending}")
+    ]
+    assert answers[0] == {"class": "builtins.OSError", "stack-trace": "disk full"}
+    assert "job ended" in answers[1]["stack-trace"]
+    assert client.asked == [(True, "/sp"), 4]
+    client.future.set_result("late")
+
+
+@pytest.mark.parametrize("parallelism", ["", "0", "-1", "x", "99999", "²"])
+def test_a_parallelism_that_is_none_is_refused(steered: tuple[JobControl, _Client], parallelism: str) -> None:
+    assert steered[0].handle("PATCH", "/jobs/j/rescaling", {"parallelism": parallelism}, {}).status == 400
+
+
+def test_state_is_asked_for_by_a_key_in_json(steered: tuple[JobControl, _Client]) -> None:
+    control, _ = steered
+    query = {"uid": "count", "name": "total", "key": '["a", 1]'}
+    assert control.handle("GET", "/jobs/j/state", query, {}).body["value"] == {"uid": "count", "key": "('a', 1)"}
+    assert control.handle("GET", "/jobs/j/state", {**query, "key": "a"}, {}).status == 400
+    assert control.handle("GET", "/jobs/j/state", {"uid": "count"}, {}).status == 400
+    assert control.handle("GET", "/jobs/j/state", {**query, "name": "absent"}, {}).status == 404
