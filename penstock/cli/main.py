@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from penstock.cli import run
+from penstock.cli import jobmanager, jobs, run
 from penstock.errors import PenstockError
 from penstock.jobmanager.program import ProgramError
 
@@ -18,12 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a user's traceback is shown as Python shows it
     rich_markup_mode=None,
 )
-run.add_to(app)
-
-
-@app.callback()
-def _root() -> None:
-    """Keeps `run` a subcommand while it is the only one."""
+for group in (run, jobs, jobmanager):
+    group.add_to(app)
 
 
 def main() -> None:

@@ -9,8 +9,11 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.submit import start_detached, submit_remotely
+from penstock.cli.targets import Directory, JobManager, Token, dispatcher_at, home_at
 from penstock.common.global_configuration import GlobalConfiguration
 from penstock.errors import ConfigurationError
+from penstock.jobmanager.attach import HOME
 from penstock.jobmanager.program import Program, run_program
 
 
@@ -67,8 +70,14 @@ def run(
     archives: Annotated[
         list[str] | None, typer.Option("--archives", metavar="FILE,…", help="Archives that Spark unpacks on workers.")
     ] = None,
+    detached: Annotated[
+        bool, typer.Option("--detached", "-d", help="Start the job in a process of its own, print its id, and end.")
+    ] = False,
+    directory: Directory = None,
+    jobmanager: JobManager = None,
+    token: Token = None,
 ) -> None:
-    """Run a program: its job starts, and the command ends with it."""
+    """Run a program. Without --detached its jobs run here, and the command ends with them."""
     files, packed = _split(py_files), _split(archives)
     configuration = _definitions(define)
     if parallelism is not None:
@@ -88,12 +97,25 @@ def run(
         configuration["python.files"] = ",".join(files)
     if packed:
         configuration["python.archives"] = ",".join(packed)
-    os.environ.update(GlobalConfiguration.to_environment(configuration))
-    if runtime is not None:
-        os.environ["PENSTOCK_RUNTIME"] = runtime.value
-    run_program(
-        Program(entry=job, arguments=tuple(arguments or ()), is_module=module, pyflink=pyflink, py_files=tuple(files))
+    program = Program(
+        entry=job if module else str(Path(job).absolute()),
+        arguments=tuple(arguments or ()),
+        is_module=module,
+        pyflink=pyflink,
+        py_files=tuple(files),
     )
+    chosen = None if runtime is None else runtime.value
+    remote = dispatcher_at(jobmanager, token)
+    if remote is not None:
+        submit_remotely(remote, program, configuration, chosen, wait=not detached)
+    elif detached:
+        start_detached(home_at(directory), program, configuration, chosen)
+    else:
+        configuration[HOME] = str(home_at(directory).root)
+        os.environ.update(GlobalConfiguration.to_environment(configuration))
+        if chosen is not None:
+            os.environ["PENSTOCK_RUNTIME"] = chosen
+        run_program(program)
 
 
 def _split(values: list[str] | None) -> list[str]:

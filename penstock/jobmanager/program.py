@@ -87,7 +87,10 @@ def _script_code(path: str) -> tuple[CodeType, str, str | None]:
         source = Path(path).read_bytes()
     except OSError as error:
         raise JobDefinitionError(f"the program {path!r} cannot be read: {error.strerror or error}") from error
-    return compile(source, path, "exec"), path, None
+    try:
+        return compile(source, path, "exec"), path, None
+    except SyntaxError as error:
+        raise ProgramError(error.with_traceback(None)) from error
 
 
 def _module_code(name: str) -> tuple[CodeType, str, str | None]:

@@ -1,0 +1,90 @@
+"""What commands print: tables for people on standard output, hints on standard error, JSON when asked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from penstock.cli.targets import Target, checked
+from penstock.errors import PenstockError
+
+_POLL_S = 0.1
+
+
+def print_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    Console().print(table)
+
+
+def hint(*commands: str) -> None:
+    """The next command to type."""
+    for command in commands:
+        typer.echo(f"  → {command}", err=True)
+
+
+def moment(ms: int | None) -> str:
+    return "–" if ms is None else datetime.fromtimestamp(ms / 1000).isoformat(sep=" ", timespec="seconds")
+
+
+def span(ms: float) -> str:
+    return str(timedelta(seconds=int(ms / 1000))) if ms >= 60_000 else f"{ms / 1000:.1f} s"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def wait_for_operation(target: Target, what: str, path: str, trigger_id: str, timeout_s: float) -> str | None:
+    """Show that something goes on until a long action has ended; the place it made, if any."""
+    with _progress() as progress:
+        task = progress.add_task(what, total=None)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            document = checked(target.ask("GET", f"/jobs/{target.job_id}/{path}/{trigger_id}", {}, {}))
+            if document["status"]["id"] == "COMPLETED":
+                operation = document["operation"]
+                if "failure-cause" in operation:
+                    raise PenstockError(f"{what} failed: {operation['failure-cause']['stack-trace']}")
+                location = operation.get("location")
+                return None if location is None else str(location)
+            progress.advance(task)
+            time.sleep(_POLL_S)
+    raise PenstockError(f"{what} was not done within {timeout_s:.0f} s; it goes on, with trigger id {trigger_id}")
+
+
+def wait_for_state(target: Target, what: str, states: Sequence[str], timeout_s: float) -> dict[str, Any]:
+    """Until the job is in one of `states`; its facts then."""
+    with _progress() as progress:
+        progress.add_task(what, total=None)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            facts = target.facts()
+            if facts["state"] in states:
+                return facts
+            time.sleep(_POLL_S)
+    raise PenstockError(f"{what}: not done within {timeout_s:.0f} s; the job is {facts['state']}")
+
+
+def _progress() -> Progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -1,0 +1,148 @@
+"""Which job a command means, and how it is reached: through its folder on this machine, or through a dispatcher."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from penstock.errors import ConfigurationError, PenstockError
+from penstock.jobmanager.control import Answer
+from penstock.jobmanager.dispatcher import tail
+from penstock.jobmanager.endpoint import Endpoint
+from penstock.jobmanager.home import JobFolder, JobHome, is_job_id, read_json
+from penstock.jobmanager.known_job import KnownJob, known_jobs
+
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, its name, or its job folder.")
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Where jobs are kept and found.", envvar="PENSTOCK_HOME", show_default=False),
+]
+JobManager = Annotated[
+    str | None,
+    typer.Option(
+        "--jobmanager", metavar="URL", envvar="PENSTOCK_JOBMANAGER", help="Ask this dispatcher instead of folders here."
+    ),
+]
+Token = Annotated[
+    str | None, typer.Option("--token", envvar="PENSTOCK_TOKEN", help="The dispatcher's token.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+
+
+class NoSuchJob(PenstockError):
+    """The name fits no job, or several."""
+
+
+class Target(Protocol):
+    """One job that commands can be sent to."""
+
+    @property
+    def job_id(self) -> str: ...
+    def facts(self) -> dict[str, Any]: ...
+    def ask(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer: ...
+    def log(self, size: int) -> str: ...
+
+
+class LocalTarget:
+    def __init__(self, known: KnownJob) -> None:
+        self._known = known
+
+    @property
+    def job_id(self) -> str:
+        return self._known.job_id
+
+    def facts(self) -> dict[str, Any]:
+        facts = self._known.facts()
+        if facts is None:
+            raise NoSuchJob(f"job {self.job_id} has told nothing about itself in {self._known.folder.path}")
+        return facts
+
+    def ask(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
+        return self._known.ask(method, path, query, body)
+
+    def log(self, size: int) -> str:
+        return tail(self._known.folder.log, size)
+
+
+class RemoteTarget:
+    def __init__(self, endpoint: Endpoint, job_id: str) -> None:
+        self._endpoint, self.job_id = endpoint, job_id
+
+    def facts(self) -> dict[str, Any]:
+        return checked(self._endpoint.ask("GET", f"/jobs/{self.job_id}/facts"))
+
+    def ask(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
+        return self._endpoint.ask(method, path, query, body)
+
+    def log(self, size: int) -> str:
+        answer = self._endpoint.ask("GET", f"/jobs/{self.job_id}/log", {"size": str(size)})
+        return str(answer.body.get("text", ""))
+
+
+def checked(answer: Answer) -> dict[str, Any]:
+    """The body of a good answer; an error with the other side's own words otherwise."""
+    if answer.status >= 400:
+        raise PenstockError("; ".join(map(str, answer.body.get("errors", [f"status {answer.status}"]))))
+    return answer.body
+
+
+def home_at(directory: Path | None) -> JobHome:
+    return JobHome.default() if directory is None else JobHome(directory.absolute())
+
+
+def dispatcher_at(jobmanager: str | None, token: str | None) -> Endpoint | None:
+    return None if jobmanager is None else Endpoint(jobmanager, token)
+
+
+def all_targets(directory: Path | None, jobmanager: str | None, token: str | None) -> list[Target]:
+    """The newest first."""
+    remote = dispatcher_at(jobmanager, token)
+    if remote is not None:
+        return [RemoteTarget(remote, job["id"]) for job in checked(remote.ask("GET", "/jobs"))["jobs"]]
+    return [LocalTarget(known) for known in known_jobs(home_at(directory))]
+
+
+def find(name: str, directory: Path | None, jobmanager: str | None, token: str | None) -> Target:
+    if jobmanager is None and os.sep in name:
+        return _by_folder(Path(name), home_at(directory))
+    targets = all_targets(directory, jobmanager, token)
+    fitting = [t for t in targets if t.job_id == name] or [t for t in targets if t.job_id.startswith(name)]
+    if not fitting:  # by name: the newest that has not ended, else the newest
+        named = [(t, t.facts()) for t in targets]
+        same = [(t, f) for t, f in named if f["name"] == name]
+        fitting = [t for t, f in same if f["end_ms"] is None][:1] or [t for t, _ in same][:1]
+    if len(fitting) == 1:
+        return fitting[0]
+    where = jobmanager or str(home_at(directory).root)
+    if not fitting:
+        raise NoSuchJob(f"no job {name!r} in {where}: `penstock list` shows those there are")
+    raise NoSuchJob(
+        f"{name!r} fits {len(fitting)} jobs ({', '.join(t.job_id[:12] for t in fitting)}): write more of the id"
+    )
+
+
+def _by_folder(path: Path, home: JobHome) -> Target:
+    """A job folder: its control files are in it or, by its id, in the home."""
+    path = path.absolute()
+    if not path.is_dir():
+        raise NoSuchJob(f"there is no folder {path}")
+    folder = JobFolder(path)
+    facts = folder.facts()
+    if facts is not None:
+        return LocalTarget(KnownJob(folder, facts["job_id"]))
+    beside = JobFolder(path.parent)  # <home>/jobs/<id>/job
+    if is_job_id(beside.job_id) and beside.facts() is not None:
+        return LocalTarget(KnownJob(beside))
+    job_id = str((read_json(path / "job.json") or {}).get("job_id", ""))
+    if is_job_id(job_id) and home.job(job_id).facts() is not None:
+        return LocalTarget(KnownJob(home.job(job_id)))
+    raise ConfigurationError(
+        f"{path} belongs to no job that can be reached: run the program with `penstock run`, or set "
+        "penstock.control.enabled to true"
+    )

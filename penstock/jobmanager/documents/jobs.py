@@ -1,0 +1,217 @@
+"""Documents about a whole job."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from penstock.common.job_status import JobStatus
+
+Json: TypeAlias = dict[str, Any]
+
+# A task's state in Flink's words, from its job's: tasks of one job start, run and end together here.
+_TASK_STATE: Final = {
+    "INITIALIZING": "INITIALIZING",
+    "CREATED": "CREATED",
+    "RUNNING": "RUNNING",
+    "FAILING": "FAILED",
+    "FAILED": "FAILED",
+    "RESTARTING": "SCHEDULED",
+    "CANCELLING": "CANCELING",
+    "CANCELED": "CANCELED",
+    "FINISHED": "FINISHED",
+    "SUSPENDED": "CREATED",
+    "RECONCILING": "RECONCILING",
+}
+_TASK_STATES: Final = (
+    "CREATED", "SCHEDULED", "DEPLOYING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED", "RECONCILING", "INITIALIZING",
+)  # fmt: skip
+
+
+def task_state(facts: Json) -> str:
+    return _TASK_STATE[facts["state"]]
+
+
+def task_counts(facts: Json, tasks: int) -> dict[str, int]:
+    return {state: tasks if state == task_state(facts) else 0 for state in _TASK_STATES}
+
+
+def times(facts: Json) -> Json:
+    """-1: it has not ended, as in Flink."""
+    end = facts["end_ms"]
+    return {
+        "start-time": facts["start_ms"],
+        "end-time": -1 if end is None else end,
+        "duration": (facts["now_ms"] if end is None else end) - facts["start_ms"],
+    }
+
+
+def overview(facts: Json) -> Json:
+    tasks = sum(vertex["parallelism"] for vertex in facts["vertices"])
+    counts = {state.lower(): count for state, count in task_counts(facts, tasks).items()}
+    return {
+        "jid": facts["job_id"],
+        "name": facts["name"],
+        **times(facts),
+        "state": facts["state"],
+        "last-modification": facts["transitions"][-1]["at_ms"],
+        "tasks": {"total": tasks, **counts},
+        # Ours: what a list of jobs wants to show.
+        "runtime": facts["runtime"],
+        "slots": facts["slots"],
+        "records-in": facts["totals"]["records_in"],
+        "records-out": facts["totals"]["records_out"],
+    }
+
+
+def timestamps(facts: Json) -> dict[str, int]:
+    last = {step["state"]: step["at_ms"] for step in facts["transitions"]}
+    return {state.name: last.get(state.name, 0) for state in JobStatus}
+
+
+def details(facts: Json, bottleneck: str | None) -> Json:
+    return {
+        "jid": facts["job_id"],
+        "name": facts["name"],
+        "isStoppable": facts["state"] == "RUNNING",
+        "state": facts["state"],
+        "job-type": "STREAMING",
+        **times(facts),
+        "maxParallelism": facts["max_parallelism"],
+        "now": facts["now_ms"],
+        "timestamps": timestamps(facts),
+        "vertices": [vertex_summary(facts, vertex) for vertex in facts["vertices"]],
+        "status-counts": task_counts(facts, len(facts["vertices"])),
+        "plan": plan(facts),
+        # Ours.
+        "bottleneck": bottleneck,
+        "epochs": facts["epochs"],
+        "watermark": facts["watermark"],
+        "totals": facts["totals"],
+        "drivers": facts["drivers"],
+        "slots": facts["slots"],
+    }
+
+
+def vertex_summary(facts: Json, vertex: Json) -> Json:
+    subtasks, rates = vertex["subtasks"], vertex["rates"]
+    return {
+        "id": vertex["key"],
+        "slotSharingGroupId": "0" * 32,
+        "name": vertex["name"],
+        "maxParallelism": facts["max_parallelism"],
+        "parallelism": vertex["parallelism"],
+        "status": task_state(facts),
+        **times(facts),
+        "tasks": task_counts(facts, vertex["parallelism"]),
+        "metrics": io_metrics(
+            records_in=sum(subtasks["records_in"]),
+            records_out=sum(subtasks["records_out"]),
+            busy_ms=sum(subtasks["busy_ms"]),
+            back_pressured_ms=sum(subtasks["back_pressured_ms"]),
+            alive_ms=times(facts)["duration"] * vertex["parallelism"],
+        ),
+        # Ours: live, over the last ten seconds.
+        "level": vertex["level"],
+        "operators": vertex["operators"],
+        "rates": {
+            "records-in-per-second": round(sum(rates["records_in_per_second"]), 3),
+            "records-out-per-second": round(sum(rates["records_out_per_second"]), 3),
+            "busy": max(rates["busy"], default=0.0),
+            "back-pressured": max(rates["back_pressured"], default=0.0),
+        },
+        "watermark": min(subtasks.get("watermark", ()), default=None),
+        "state-entries": sum(subtasks.get("state_entries", ())),
+    }
+
+
+def io_metrics(
+    *, records_in: float, records_out: float, busy_ms: float, back_pressured_ms: float, alive_ms: float
+) -> Json:
+    """Bytes are not counted; `…-complete` says whether a number is."""
+    return {
+        "read-bytes": 0,
+        "read-bytes-complete": False,
+        "write-bytes": 0,
+        "write-bytes-complete": False,
+        "read-records": int(records_in),
+        "read-records-complete": True,
+        "write-records": int(records_out),
+        "write-records-complete": True,
+        "accumulated-backpressured-time": int(back_pressured_ms),
+        "accumulated-idle-time": int(max(0.0, alive_ms - busy_ms - back_pressured_ms)),
+        "accumulated-busy-time": round(busy_ms, 2),
+    }
+
+
+def plan(facts: Json) -> Json:
+    keys = {vertex["id"]: vertex["key"] for vertex in facts["vertices"]}
+    return {
+        "jid": facts["job_id"],
+        "name": facts["name"],
+        "type": "STREAMING",
+        "nodes": [
+            {
+                "id": vertex["key"],
+                "parallelism": vertex["parallelism"],
+                "operator": "",
+                "operator_strategy": "",
+                "description": vertex["name"],
+                "level": vertex["level"],
+                "chain": [operator["name"] for operator in vertex["operators"]],
+                "inputs": [
+                    {
+                        "num": number,
+                        "id": keys[edge["vertex"]],
+                        "ship_strategy": edge["ship_strategy"],
+                        "exchange": "spark_shuffle",
+                        **({"side_output": edge["tag"]} if edge["tag"] is not None else {}),
+                    }
+                    for number, edge in enumerate(vertex["inputs"])
+                ],
+                "optimizer_properties": {},
+            }
+            for vertex in facts["vertices"]
+        ],
+    }
+
+
+def config(facts: Json) -> Json:
+    configuration = facts["configuration"]
+    return {
+        "jid": facts["job_id"],
+        "name": facts["name"],
+        "execution-config": {
+            "execution-mode": "PIPELINED",
+            "restart-strategy": configuration.get("restart-strategy.type", "default"),
+            "job-parallelism": facts["slots"],
+            "object-reuse-mode": False,
+            "user-config": configuration,
+        },
+    }
+
+
+def exceptions(facts: Json, most: int) -> Json:
+    """The newest first."""
+    newest = list(reversed(facts["exceptions"]))
+    entries = [
+        {
+            "exceptionName": entry["name"],
+            "message": entry["message"],
+            "stacktrace": entry["stacktrace"],
+            "timestamp": entry["at_ms"],
+            "taskName": None,
+            "endpoint": None,
+            "taskManagerId": None,
+            "failureLabels": {},
+            "concurrentExceptions": [],
+        }
+        for entry in newest[:most]
+    ]
+    last = newest[0] if newest else None
+    return {
+        "root-exception": None if last is None else last["stacktrace"],
+        "timestamp": None if last is None else last["at_ms"],
+        "all-exceptions": [],
+        "truncated": len(newest) > most,
+        "exceptionHistory": {"entries": entries, "truncated": len(newest) > most},
+    }

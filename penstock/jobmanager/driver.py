@@ -1,0 +1,60 @@
+"""The driver process of a submitted job: `python -m penstock.jobmanager.driver HOME JOB_ID`.
+
+Started again after its death it resumes: same id, same job folder, same program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from penstock.common.global_configuration import GlobalConfiguration
+from penstock.errors import JobDefinitionError, PenstockError
+from penstock.jobmanager.attach import HOME, JOB_ID
+from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.life_cycle import Failure
+from penstock.jobmanager.program import ProgramError, run_program
+from penstock.jobmanager.submission import Submission, end_facts
+
+
+def main(root: str, job_id: str) -> int:
+    home = JobHome(Path(root))
+    folder = home.job(job_id)
+    submission = Submission.load(folder)
+    if submission is None:
+        print(f"there is no submission of job {job_id} in {home.jobs}", file=sys.stderr)
+        return 2
+    configuration = {**submission.configuration, HOME: root, JOB_ID: job_id}
+    os.environ.update(GlobalConfiguration.to_environment(configuration))
+    if submission.runtime is not None:
+        os.environ["PENSTOCK_RUNTIME"] = submission.runtime
+    error: BaseException | None = None
+    try:
+        run_program(submission.program)
+    except ProgramError as failed:
+        error = failed.error
+        traceback.print_exception(error)
+    except PenstockError as refused:
+        error = refused
+        traceback.print_exception(refused)  # a log is read by those who look for the cause
+    except SystemExit as left:
+        if left.code not in (None, 0):
+            error = JobDefinitionError(f"the program ended itself with status {left.code!r} before its job had ended")
+            print(error, file=sys.stderr)
+    facts = folder.facts()
+    if facts is None or facts["state"] not in ("FINISHED", "FAILED", "CANCELED"):
+        if error is None:
+            error = JobDefinitionError(
+                f"the program {submission.name!r} ended without starting a job: does it call env.execute()?"
+            )
+            print(error, file=sys.stderr)
+        now = time.time_ns() // 1_000_000
+        end_facts(folder, submission, "FAILED", Failure.of(error, now), now)
+    return 0 if error is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

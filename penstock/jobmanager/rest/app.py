@@ -1,0 +1,62 @@
+"""The application: routes, the guard in front of them, the page behind them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from penstock import __version__
+from penstock.jobmanager.dispatcher import Dispatcher
+from penstock.jobmanager.rest import cluster, jobs, programs, vertices
+from penstock.jobmanager.rest.guard import LARGEST_BODY, App, Guard
+
+WEB = Path(__file__).parents[1] / "web"
+
+
+def create_api(dispatcher: Dispatcher, *, token_required: bool = False) -> FastAPI:
+    """All routes, without a guard."""
+    api = FastAPI(
+        title="Penstock",
+        version=__version__,
+        description="Jobs, their state and what can be done with them; Flink's paths and documents. "
+        "Every path also answers below /v1.",
+        docs_url=None,  # its pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    api.state.dispatcher = dispatcher
+    api.state.token_required = token_required
+    api.state.disposals = OrderedDict()
+    for router in (cluster.router, programs.submissions, jobs.router, vertices.router, programs.router, programs.jars):
+        api.include_router(router)
+    if WEB.is_dir():
+        api.mount("/", StaticFiles(directory=WEB, html=True), name="web")
+    api.add_exception_handler(HTTPException, _refused)
+    api.add_exception_handler(RequestValidationError, _invalid)
+    return api
+
+
+def create_app(dispatcher: Dispatcher, *, token: str | None = None, largest_body: int = LARGEST_BODY) -> App:
+    """What a server serves. Without `token` only requests to a loopback name are answered."""
+    api = create_api(dispatcher, token_required=token is not None)
+    # Of the page nothing is secret, and a browser loads it before it can send a token.
+    page = (
+        {f"/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*") if path.is_file()} if WEB.is_dir() else set()
+    )
+    return Guard(api, token=token, public=frozenset(page | {"/"}), largest_body=largest_body)
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"errors": [str(error.detail)]}, status_code=error.status_code, headers=error.headers)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    found = [f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()]
+    return JSONResponse({"errors": found}, status_code=400)

@@ -1,0 +1,54 @@
+"""A Dispatcher with its REST interface, served until the process is told to end."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+
+import uvicorn
+
+from penstock.errors import ConfigurationError
+from penstock.jobmanager.dispatcher import Dispatcher
+from penstock.jobmanager.home import JobHome, this_process, write_json
+from penstock.jobmanager.rest.app import create_app
+
+
+def serve(home: JobHome, *, host: str, port: int, slots: int | None, token: str | None, announce: bool = True) -> None:
+    """Blocks. Beyond loopback a token is required: one is made if none is given. Address and token are in
+    `dispatcher.json` of the home folder, for its owner only, so that the command finds them."""
+    if token is None and not _is_loopback(host):
+        token = secrets.token_urlsafe(32)
+    dispatcher = Dispatcher(home, slots=slots)
+    try:
+        listening = _listen(host, port)
+        address = f"http://{host}:{listening.getsockname()[1]}"
+        write_json(home.root / "dispatcher.json", {"address": address, "token": token, **this_process()})
+        if announce:
+            print(f"Dispatcher at {address}, jobs in {home.jobs}", flush=True)
+            if token is not None:
+                print(f"Token required: it is in {home.root / 'dispatcher.json'}", flush=True)
+        config = uvicorn.Config(create_app(dispatcher, token=token), log_level="warning", timeout_keep_alive=30)
+        uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        (home.root / "dispatcher.json").unlink(missing_ok=True)
+        dispatcher.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the dispatcher cannot listen on {host}:{port} ({error.strerror}): choose another --port, or 0 for any"
+        ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,55 @@
+"""Routes about a job's vertices."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from penstock.jobmanager.documents import vertices as documents
+from penstock.jobmanager.rates import bottleneck
+from penstock.jobmanager.rest.context import ERRORS, Facts, Json, Vertex, not_found
+
+router = APIRouter(prefix="/jobs/{jobid}/vertices/{vertexid}", tags=["vertices"], responses=ERRORS)
+
+
+@router.get("")
+def vertex(facts: Facts, vertex: Vertex) -> Json:
+    return documents.details(facts, vertex)
+
+
+@router.get("/backpressure")
+def back_pressure(facts: Facts, vertex: Vertex) -> Json:
+    return documents.back_pressure(facts, vertex, bottleneck(facts))
+
+
+@router.get("/watermarks")
+def watermarks(vertex: Vertex) -> list[Json]:
+    return documents.watermarks(vertex)
+
+
+@router.get("/subtasks")
+def subtasks(facts: Facts, vertex: Vertex) -> Json:
+    return documents.details(facts, vertex)
+
+
+@router.get("/subtasktimes")
+def subtask_times(facts: Facts, vertex: Vertex) -> Json:
+    return documents.subtask_times(facts, vertex)
+
+
+@router.get("/subtasks/{subtaskindex}")
+def subtask(facts: Facts, vertex: Vertex, subtaskindex: int) -> Json:
+    if not 0 <= subtaskindex < vertex["parallelism"]:
+        not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
+    return documents.subtask(facts, vertex, subtaskindex)
+
+
+@router.get("/metrics")
+def metrics(vertex: Vertex, get: Annotated[str | None, Query(max_length=4096)] = None) -> list[Json]:
+    return documents.selected(documents.metrics(vertex), get)
+
+
+@router.get("/accumulators")
+def accumulators(vertex: Vertex) -> Json:
+    return documents.accumulators(vertex)

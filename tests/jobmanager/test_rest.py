@@ -1,0 +1,271 @@
+"""REST in Flink's shape: what clients of Flink's find, and what bad requests get."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.checkpoint.manifest import Manifest
+from penstock.datastream import JobClient
+from penstock.jobmanager.control import JobControl, refuse
+from penstock.jobmanager.dispatcher import Dispatcher
+from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.prometheus import METRICS
+from penstock.jobmanager.rest.app import create_app
+from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from tests.jobmanager.jobs import endless, eventually
+from tests.jobmanager.programs import FAILING
+from tests.jobmanager.served import served
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def dispatcher(home: Path) -> Iterator[Dispatcher]:
+    made = Dispatcher(JobHome(home), slots=16)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def job(home: Path, dispatcher: Dispatcher) -> Iterator[JobClient]:
+    client = endless(home)
+    eventually(lambda: len(client.epoch_reports()) > 5, "epochs")
+    yield client
+    client.cancel().result()
+
+
+@pytest.fixture(scope="module")
+def rest(dispatcher: Dispatcher) -> Iterator[httpx.Client]:
+    with served(create_app(dispatcher, largest_body=1 << 20)) as client:
+        yield client
+
+
+def _get(rest: httpx.Client, path: str) -> Any:
+    answer = rest.get(path)
+    assert answer.status_code == 200, (path, answer.text)
+    return answer.json()
+
+
+def test_a_job_is_listed_and_described_as_flink_does(rest: httpx.Client, job: JobClient) -> None:
+    job_id = str(job.get_job_id())
+    assert {"id": job_id, "status": "RUNNING"} in _get(rest, "/jobs")["jobs"]
+    listed = next(j for j in _get(rest, "/v1/jobs/overview")["jobs"] if j["jid"] == job_id)
+    assert (listed["state"], listed["end-time"], listed["tasks"]["running"]) == ("RUNNING", -1, 4)
+    found = _get(rest, f"/jobs/{job_id}")
+    assert (found["jid"], found["name"], found["state"]) == (job_id, "endless", "RUNNING")
+    assert found["timestamps"]["RUNNING"] >= found["timestamps"]["CREATED"] > 0
+    source, keyed = found["vertices"]
+    assert keyed["metrics"]["read-records"] == source["metrics"]["write-records"] > 0
+    assert _get(rest, f"/jobs/{job_id}/plan")["plan"]["nodes"][1]["inputs"] == [
+        {"num": 0, "id": source["id"], "ship_strategy": "HASH", "exchange": "spark_shuffle"}
+    ]
+    assert _get(rest, f"/jobs/{job_id}/exceptions")["exceptionHistory"] == {"entries": [], "truncated": False}
+    assert _get(rest, f"/jobs/{job_id}/config")["execution-config"]["job-parallelism"] == 2
+    overview = _get(rest, "/overview")
+    assert (overview["jobs-running"], overview["slots-total"], overview["slots-available"]) == (1, 16, 14)
+    assert overview["taskmanagers"] == len(_get(rest, "/taskmanagers")["taskmanagers"]) == 1
+
+
+def test_vertices_show_subtasks_back_pressure_watermarks_and_metrics(rest: httpx.Client, job: JobClient) -> None:
+    base = f"/jobs/{job.get_job_id()}"
+    vertex = f"{base}/vertices/{_get(rest, base)['vertices'][1]['id']}"
+    subtasks = _get(rest, vertex)["subtasks"]
+    assert [(s["subtask"], s["status"]) for s in subtasks] == [(0, "RUNNING"), (1, "RUNNING")]
+    pressure = _get(rest, f"{vertex}/backpressure")
+    assert pressure["status"] == "ok"
+    assert all(abs(s["ratio"] + s["busyRatio"] + s["idleRatio"] - 1) < 0.001 for s in pressure["subtasks"])
+    assert [w["id"] for w in _get(rest, f"{vertex}/watermarks")] == [
+        "0.currentInputWatermark",
+        "1.currentInputWatermark",
+    ]
+    names = [m["id"] for m in _get(rest, f"{vertex}/metrics")]
+    assert "1.numRecordsIn" in names
+    assert int(_get(rest, f"{vertex}/metrics?get=1.numRecordsIn,absent")[0]["value"].partition(".")[0]) > 0
+    assert _get(rest, f"{vertex}/subtasks/1")["subtask"] == 1
+    assert rest.get(f"{vertex}/subtasks/2").status_code == 404
+    for rest_of_path in ("subtasks", "subtasktimes", "accumulators"):
+        assert _get(rest, f"{vertex}/{rest_of_path}")["id"] == vertex.rpartition("/")[2]
+
+
+def test_checkpoints_have_details_for_each_subtask(rest: httpx.Client, job: JobClient) -> None:
+    base = f"/jobs/{job.get_job_id()}"
+    statistics = _get(rest, f"{base}/checkpoints")
+    assert statistics["counts"]["completed"] >= 5
+    newest = statistics["history"][0]
+    assert newest["status"] == "COMPLETED"
+    assert statistics["latest"]["completed"]["id"] == newest["id"]
+    vertex, task = next(iter(newest["tasks"].items()))
+    details = _get(rest, f"{base}/checkpoints/details/{newest['id']}/subtasks/{vertex}")
+    assert [s["checkpointed_size"] for s in details["subtasks"]] != []
+    assert sum(s["checkpointed_size"] for s in details["subtasks"]) == task["checkpointed_size"]
+    assert _get(rest, f"{base}/checkpoints/details/{newest['id']}")["id"] == newest["id"]
+    assert rest.get(f"{base}/checkpoints/details/999999").status_code == 404
+    assert _get(rest, f"{base}/checkpoints/config")["mode"] == "exactly_once"
+
+
+def test_prometheus_gets_every_metric_once_with_its_type_and_documented_name(
+    rest: httpx.Client, job: JobClient
+) -> None:
+    text = rest.get("/metrics").text
+    assert rest.get("/metrics").headers["content-type"].startswith("text/plain; version=0.0.4")
+    types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(types) == len(set(types))
+    assert f'penstock_job_state{{job_id="{job.get_job_id()}",job_name="endless",state="RUNNING"}} 1' in text
+    documented = (ROOT / "docs/reference/metrics.md").read_text()
+    assert [name for name, _, _ in METRICS if f"`{name}`" not in documented] == []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            float(line.rpartition(" ")[2])
+
+
+def test_a_program_is_uploaded_and_run_and_its_failure_is_told(rest: httpx.Client, dispatcher: Dispatcher) -> None:
+    form = {"jarfile": ("failing.py", io.BytesIO(FAILING.encode()), "text/x-python")}
+    stored = rest.post("/jars/upload", files=form).json()["filename"]
+    assert stored in [file["id"] for file in _get(rest, "/programs")["files"]]
+    started = rest.post(f"/programs/{stored}/run", json={"runtime": "embedded", "programArgsList": ["--x"]})
+    job_id = started.json()["jobid"]
+    eventually(lambda: _get(rest, f"/jobs/{job_id}")["state"] == "FAILED", "the failure")
+    history = _get(rest, f"/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"]
+    assert "'divide'" in history[0]["message"]
+    assert "ZeroDivisionError" in history[0]["stacktrace"]
+    eventually(lambda: "UserFunctionError" in rest.get(f"/jobs/{job_id}/log").text, "the log")
+    assert rest.patch(f"/jobs/{job_id}").status_code == 409
+    assert rest.delete(f"/programs/{stored}").status_code == 200
+    assert rest.post(f"/programs/{stored}/run").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.py", "/etc/x.py", "a/b.py", "..", "x", ".py", "a\\b.py", "a.py\n", "\x00.py", "é.py"]
+)
+def test_an_upload_cannot_leave_its_folder(rest: httpx.Client, home: Path, name: str) -> None:
+    before = sorted(home.rglob("*"))
+    assert rest.post("/programs/upload", params={"name": name}, content=b"x").status_code == 400
+    form = {"jarfile": (name, b"x", "text/plain")}
+    assert rest.post("/programs/upload", files=form).status_code == 400
+    assert [p for p in sorted(home.rglob("*")) if p not in before and "programs" in p.parts] == []
+
+
+@pytest.mark.parametrize("program", ["..%2F..%2Fetc%2Fpasswd", "%2e%2e", "dispatcher.lock", "a" * 32 + "_..%2Fx.py"])
+def test_a_program_id_cannot_name_another_file(rest: httpx.Client, program: str) -> None:
+    assert rest.post(f"/programs/{program}/run").status_code in (404, 405)
+    assert rest.delete(f"/programs/{program}").status_code in (404, 405)
+
+
+def test_what_is_not_there_is_404_and_what_makes_no_sense_400(rest: httpx.Client, job: JobClient) -> None:
+    job_id, other = str(job.get_job_id()), "f" * 32
+    for path in (f"/jobs/{other}", "/jobs/..%2F..", "/jobs/x/plan", f"/jobs/{job_id}/vertices/0", "/taskmanagers/no", "/nowhere",
+                 f"/jobs/{job_id}/savepoints/{other}", f"/jobs/{job_id}/rescaling/a-b", "/savepoint-disposal/x"):  # fmt: skip
+        answer = rest.get(path)
+        assert answer.status_code == 404, path
+    assert rest.get(f"/jobs/{other}").json() == {"errors": [f"there is no job {other}"]}
+    assert rest.patch(f"/jobs/{other}").status_code == 404
+    assert rest.patch(f"/jobs/{job_id}?mode=stop").status_code == 400
+    assert rest.patch(f"/jobs/{job_id}/rescaling?parallelism=0").status_code == 400
+    assert rest.post(f"/jobs/{job_id}/savepoints", content=b"{").status_code == 400
+    assert rest.post(f"/jobs/{job_id}/stop", json={"drain": "maybe"}).status_code == 400
+    assert rest.post("/jobs", json={"entry": "relative.py"}).status_code == 400
+    assert rest.post("/jobs", json={"entry": "no_such_package_at_all.job", "module": True}).status_code == 400
+
+
+def test_a_huge_body_is_refused_whether_or_not_it_says_so(rest: httpx.Client) -> None:
+    huge = b"x" * ((1 << 20) + 1)
+    assert rest.post("/programs/upload?name=a.py", content=huge).status_code == 413
+    assert rest.post("/programs/upload?name=a.py", content=iter([huge[:1000], huge])).status_code == 413
+
+
+def test_pages_from_elsewhere_and_foreign_host_names_are_refused(rest: httpx.Client) -> None:
+    assert rest.get("/jobs", headers={"Host": "evil.example"}).status_code == 403
+    assert (
+        rest.post("/programs/upload?name=a.py", content=b"x", headers={"Origin": "http://evil.example"}).status_code
+        == 403
+    )
+    assert rest.get("/jobs", headers={"Origin": str(rest.base_url).rstrip("/")}).status_code == 200
+
+
+def test_with_a_token_only_the_page_is_open(dispatcher: Dispatcher) -> None:
+    with served(create_app(dispatcher, token="s3cret")) as guarded:
+        assert guarded.get("/", headers={"Host": "any.host"}).status_code == 200
+        for given_ in (None, "Bearer wrong", "s3cret", b"Bearer \xff"):
+            headers = {} if given_ is None else {"Authorization": given_}
+            for path in ("/jobs", "/v1/jobs", "/openapi.json", "/metrics", "/nowhere"):
+                assert guarded.get(path, headers=headers).status_code == 401, (path, headers)  # type: ignore[arg-type]
+        assert guarded.get("/v1/jobs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_only_savepoints_are_disposed_of(rest: httpx.Client, tmp_path: Path, job: JobClient) -> None:
+    def manifest(kind: Any) -> bytes:
+        return Manifest(
+            job_id="j", job_name="n", checkpoint_id=CheckpointId(1), epoch=Epoch(1), generation=Generation(1),
+            kind=kind, created_ms=0, processing_time_ms=0, max_parallelism=128,
+        ).to_bytes()  # fmt: skip
+
+    outcomes = {}
+    for kind in ("savepoint", "checkpoint", "neither"):
+        (tmp_path / kind).mkdir()
+        if kind != "neither":
+            (tmp_path / kind / "manifest.json").write_bytes(manifest(kind))
+        (tmp_path / kind / "a-0-1.state").write_bytes(b"")
+        trigger = rest.post("/savepoint-disposal", json={"savepoint-path": str(tmp_path / kind)}).json()["request-id"]
+        outcomes[kind] = _get(rest, f"/savepoint-disposal/{trigger}")["operation"]
+    assert outcomes["savepoint"] == {}
+    assert not (tmp_path / "savepoint").exists()
+    for kind in ("checkpoint", "neither"):
+        assert "savepoint" in outcomes[kind]["failure-cause"]["stack-trace"]
+        assert (tmp_path / kind / "a-0-1.state").exists()
+    for path in ("relative", "s3://bucket/sp", "/no/such/folder", "/a\x00b"):
+        trigger = rest.post("/savepoint-disposal", json={"savepoint-path": path}).json()["request-id"]
+        assert "failure-cause" in _get(rest, f"/savepoint-disposal/{trigger}")["operation"]
+
+
+def test_the_interface_is_published(rest: httpx.Client) -> None:
+    paths = _get(rest, "/openapi.json")["paths"]
+    assert {"/jobs/{jobid}/savepoints", "/jobs/{jobid}/vertices/{vertexid}/backpressure", "/programs/upload"} <= set(
+        paths
+    )
+    documented = (ROOT / "docs/reference/rest.md").read_text()
+    missing = [p for p in paths if f"`{p.replace('{', ':').replace('}', '')}`" not in documented]
+    assert missing == []
+
+
+def test_no_request_that_the_interface_describes_brings_the_server_down(
+    dispatcher: Dispatcher, rest: httpx.Client, job: JobClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schemathesis = pytest.importorskip("schemathesis")
+    # Starting processes for nonsense, or ending the job, would only make this slow: both are tested above.
+    monkeypatch.setattr(dispatcher, "submit", lambda *a, **k: "0" * 32)
+    monkeypatch.setattr(dispatcher, "_cancel", lambda *a: refuse(409, "not now"))
+    monkeypatch.setattr(JobControl, "_stop", lambda *a: refuse(409, "not now"))
+    schema = schemathesis.openapi.from_url(f"{rest.base_url}/openapi.json")
+    job_id = str(job.get_job_id())
+    known = {"jobid": job_id, "vertexid": _get(rest, f"/jobs/{job_id}")["vertices"][0]["id"]}
+    deadline = time.monotonic() + 60
+    tried = 0
+
+    def check(case: Any, real: bool) -> None:
+        nonlocal tried
+        if time.monotonic() > deadline:
+            return
+        if real and case.path_parameters:  # most random ids lead to a 404: go further in, too
+            case.path_parameters = {name: known.get(name, value) for name, value in case.path_parameters.items()}
+        response = case.call()
+        tried += 1
+        assert response.status_code < 500, f"{case.as_curl_command()}: {response.status_code} {response.text}"
+
+    few = settings(max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    for result in schema.get_all_operations():
+        few(given(case=result.ok().as_strategy(), real=st.booleans())(check))()
+    assert tried > 100
