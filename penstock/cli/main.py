@@ -25,7 +25,7 @@ for group in (run, jobs, jobmanager):
 def main() -> None:
     """Entry point of the console script. Errors that Penstock raises on purpose are shown without a traceback."""
     try:
-        app()
+        app(prog_name="penstock")  # also when it is `python -m penstock.cli`
     except PenstockError as error:
         typer.echo(f"{type(error).__name__}: {error}", err=True)
         for note in getattr(error, "__notes__", ()):

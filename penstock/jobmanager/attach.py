@@ -78,6 +78,7 @@ class Attachment:
             runtime=job.settings.runtime,
             storage_url=None if master.storage is None else master.storage.url,
             process=this_process(),
+            statistics=getattr(client, "checkpoint_statistics", None),
         )
         self._facts.continue_from(folder.facts())
         self._writing = threading.Lock()

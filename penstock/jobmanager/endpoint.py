@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlencode
 
@@ -49,7 +50,7 @@ class Endpoint:
         except urllib.error.HTTPError as error:
             with error:
                 return Answer(error.code, _document(error.read()))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:  # HTTPException: it died in the middle of its answer
             reason = getattr(error, "reason", None) or error
             raise UnreachableError(
                 f"{method} {url}: no answer ({reason}). Is the job or the dispatcher still running there?"

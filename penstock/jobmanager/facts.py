@@ -18,6 +18,7 @@ from typing import Any
 from penstock.common.configuration import hide_secrets
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import JobVertex
+from penstock.jobmanager.checkpoint_facts import Statistics, with_statistics
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.rates import WINDOW_MS, vertex_rates
 
@@ -47,6 +48,7 @@ class FactsRecorder:
         runtime: str,
         storage_url: str | None,
         process: Mapping[str, Any],
+        statistics: Callable[[], Statistics] | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._graph, self._life_cycle, self._clock = graph, life_cycle, clock
@@ -58,7 +60,7 @@ class FactsRecorder:
             "job_folder": storage_url,
             "process": dict(process),
         }
-        self._storage_url = storage_url
+        self._storage_url, self._statistics = storage_url, statistics
         self._lock = threading.Lock()
         self._started_ms = clock()
         self._drivers = 1
@@ -144,10 +146,6 @@ class FactsRecorder:
             },
         }
 
-    def checkpoint_failed(self) -> None:
-        with self._lock:
-            self._counts["failed"] += 1
-
     def savepoint_completed(self, path: str, trigger_ms: int) -> None:
         now = self._clock()
         with self._lock:
@@ -182,8 +180,14 @@ class FactsRecorder:
         life = self._life_cycle()
         graph = self._graph()
         now = self._clock()
+        statistics = None if self._statistics is None else self._statistics()
         with self._lock:
             reports = list(self._reports)
+            checkpoints: dict[str, Any] = {
+                "counts": dict(self._counts),
+                "history": [dict(checkpoint) for checkpoint in self._checkpoints],
+                "restored": self._restored,
+            }
             transitions = [*self._earlier["transitions"], *life["transitions"]]
             ended = life["state"] in ("FINISHED", "FAILED", "CANCELED")
             recent = [] if ended else [r for r in reports if r.wall_ms > now - WINDOW_MS]
@@ -204,11 +208,7 @@ class FactsRecorder:
                 "watermark": reports[-1].watermark if reports else None,
                 "vertices": [self._vertex(v, reports, recent, now) for v in graph.job.vertices.values()],
                 "epochs": [_summary(report) for report in reports[-120:]],
-                "checkpoints": {
-                    "counts": dict(self._counts),
-                    "history": [dict(checkpoint) for checkpoint in self._checkpoints],
-                    "restored": self._restored,
-                },
+                "checkpoints": checkpoints if statistics is None else with_statistics(checkpoints, statistics),
                 "operations": [dict(operation) for operation in self._operations],
             }
 
@@ -242,10 +242,22 @@ class FactsRecorder:
             "subtasks": {
                 **{name: [round(value, 2) for value in values] for name, values in totals.items()},
                 **{name: column for name, column in latest.items() if name not in totals},
+                **({} if not latest else {"user": _user_metrics(last, vertex.parallelism)}),
             },
             "rates": vertex_rates(recent, vertex.id, vertex.parallelism, now),
             "late_dropped": sum(v["late_dropped"] for r in reports for v in r.vertices if v["id"] == vertex.id),
         }
+
+
+def _user_metrics(vertex: Mapping[str, Any] | None, parallelism: int) -> list[dict[str, float]]:
+    """What the user's functions measure: for each subtask, by `uid.name`."""
+    found: list[dict[str, float]] = [{} for _ in range(parallelism)]
+    for uid, operator in ({} if vertex is None else vertex["operators"]).items():
+        for name, values in operator["user"].items():
+            for subtask, value in enumerate(values):
+                if value is not None:
+                    found[subtask][f"{uid}.{name}"] = value
+    return found
 
 
 def _summary(report: EpochReport) -> dict[str, Any]:

@@ -59,7 +59,8 @@ class KnownJob:
             try:
                 return endpoint.ask(method, path, query, body)
             except UnreachableError as error:
-                return refuse(409, f"the driver of job {self.job_id} does not answer just now: {error}")
+                if method != "GET":
+                    return refuse(409, f"the driver of job {self.job_id} does not answer just now: {error}")
         facts = self.facts()
         if facts is None:
             return refuse(404, f"there is no job {self.job_id}")

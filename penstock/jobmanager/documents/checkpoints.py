@@ -14,7 +14,9 @@ def statistics(facts: Json) -> Json:
     completed = [entry for entry in history if entry["status"] == "COMPLETED"]
     checkpoints = [entry for entry in completed if not entry["is_savepoint"]]
     savepoints = [entry for entry in completed if entry["is_savepoint"]]
-    in_progress = sum(o["status"] == "IN_PROGRESS" and o["kind"] in ("savepoint", "stop") for o in facts["operations"])
+    failed = [entry for entry in history if entry["status"] == "FAILED"]
+    in_progress = sum(entry["status"] == "IN_PROGRESS" for entry in history)
+    in_progress += sum(o["status"] == "IN_PROGRESS" and o["kind"] in ("savepoint", "stop") for o in facts["operations"])
     sizes = [entry["bytes"] for entry in checkpoints]
     nothing = distribution([])
     return {
@@ -36,7 +38,7 @@ def statistics(facts: Json) -> Json:
         "latest": {
             "completed": _entry(facts, checkpoints[-1]) if checkpoints else None,
             "savepoint": _entry(facts, savepoints[-1]) if savepoints else None,
-            "failed": None,
+            "failed": _entry(facts, failed[-1]) if failed else None,
             "restored": found["restored"],
         },
         "history": [_entry(facts, entry) for entry in reversed(history)],
@@ -136,7 +138,7 @@ def _find(facts: Json, checkpoint_id: int) -> Json | None:
 def _entry(facts: Json, entry: Json) -> Json:
     keys = {str(vertex["id"]): vertex["key"] for vertex in facts["vertices"]}
     return {
-        "className": "completed" if entry["status"] == "COMPLETED" else "failed",
+        "className": entry["status"].lower(),
         "id": entry["id"],
         "status": entry["status"],
         "is_savepoint": entry["is_savepoint"],
@@ -154,6 +156,7 @@ def _entry(facts: Json, entry: Json) -> Json:
         "checkpoint_type": "SAVEPOINT" if entry["is_savepoint"] else "CHECKPOINT",
         "external_path": entry["path"],
         "discarded": False,
+        **({"failure_message": entry["reason"], "failure_timestamp": entry["ack_ms"]} if entry.get("reason") else {}),
         # Ours: how the duration is spent at its end.
         "manifest_duration": entry["manifest_ms"],
         "commit_duration": entry["commit_ms"],

@@ -1,0 +1,128 @@
+"""Watching and steering a job from the command line: through its folder, and through a dispatcher."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.known_job import KnownJob
+from tests.cli.programs import command, penstock
+from tests.jobmanager.jobs import eventually
+from tests.jobmanager.programs import ENDLESS, jobmanager, program
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return program(tmp_path, "endless.py", ENDLESS)
+
+
+@pytest.fixture
+def detached(home: Path, path: Path) -> Iterator[str]:
+    """A job that outlives the command that started it."""
+    started = command("run", "--detached", "--runtime", "embedded", "-p", "2", str(path), "from-the-shell")
+    assert started.returncode == 0, started.stderr
+    job_id = started.stdout.strip()
+    assert f"penstock info {job_id[:8]}" in started.stderr
+    folder = JobHome(home).job(job_id)
+    eventually(lambda: (folder.facts() or {"totals": {"epochs": 0}})["totals"]["epochs"] > 3, "epochs")
+    yield job_id
+    known = KnownJob(folder)
+    if known.endpoint() is not None:
+        known.ask("PATCH", f"/jobs/{job_id}", {"mode": "cancel"}, {})
+        eventually(lambda: known.endpoint() is None, "the job ends")
+
+
+def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
+    detached: str, home: Path, path: Path
+) -> None:
+    listed = json.loads(command("list", "--json").stdout)
+    assert [(job["jid"], job["name"], job["state"]) for job in listed] == [(detached, "from-the-shell", "RUNNING")]
+    shown = command("info", detached[:6])
+    assert "from-the-shell" in shown.stdout
+    assert f"penstock savepoint {detached[:8]}" in shown.stderr
+    by_folder = command("info", str(home / "jobs" / detached / "job"), "--json")
+    assert json.loads(by_folder.stdout)["jid"] == detached
+
+    saved = command("savepoint", "from-the-shell", str(home / "saved"))
+    assert saved.returncode == 0, saved.stderr
+    location = saved.stdout.strip()
+    assert f"penstock run --from-savepoint {location} job.py" in saved.stderr
+    assert any(path.name == "manifest.json" for path in (home / "saved").rglob("*"))
+
+    rescaled = command("rescale", detached, "3")
+    assert rescaled.returncode == 0, rescaled.stderr
+    vertices = json.loads(command("info", detached, "--json").stdout)["vertices"]
+    assert [vertex["parallelism"] for vertex in vertices] == [3, 3]
+
+    stopped = command("stop", detached, "--json")
+    assert stopped.returncode == 0, stopped.stderr
+    last = json.loads(stopped.stdout)["location"]
+    statistics = json.loads(command("checkpoints", detached, "--json").stdout)
+    assert [entry["external_path"] for entry in statistics["history"] if entry["is_savepoint"]] == [last, location]
+    assert "No job runs" in command("list").stdout
+    before = JobHome(home).job(detached).facts()
+    assert before is not None
+    assert before["state"] == "FINISHED"
+
+    resumed = command("run", "-d", "--runtime", "embedded", "-p", "1", "--from-savepoint", last, str(path), "resumed")
+    assert resumed.returncode == 0, resumed.stderr
+    job_id = resumed.stdout.strip()
+    folder = JobHome(home).job(job_id)
+    facts = eventually(lambda: (f := folder.facts()) and f["totals"]["epochs"] and f, "it runs")
+    assert facts["epochs"][0]["restored_tasks"] > 0
+    ended = command("cancel", job_id)
+    assert ended.returncode == 0, ended.stderr
+    assert "CANCELED" in ended.stdout
+    assert command("log", job_id).stdout.count("the program's words") == 1
+
+
+def test_what_cannot_be_done_says_why(home: Path, tmp_path: Path) -> None:
+    for arguments, words in (
+        (("info", "nobody"), "penstock list"),
+        (("info", str(tmp_path / "absent")), "no folder"),
+        (("info", f"{tmp_path}/"), "penstock run"),
+        (("ui",), "No dispatcher runs"),
+    ):
+        refused = command(*arguments)
+        assert refused.returncode == 1
+        assert words in refused.stderr
+        assert "Traceback" not in refused.stderr
+    failing = command(
+        "run", "-d", "--runtime", "embedded", str(program(tmp_path, "failing.py", "raise ValueError('mine')"))
+    )
+    assert failing.returncode == 1
+    assert "mine" in failing.stderr
+    job_id = failing.stdout.strip()
+    for verb in ("savepoint", "stop", "cancel"):
+        refused = command(verb, job_id)
+        assert refused.returncode == 1
+        assert "FAILED" in refused.stderr
+    assert json.loads(command("list", "--all", "--json").stdout)[0]["state"] == "FAILED"
+
+
+def test_a_dispatcher_runs_what_the_command_uploads(home: Path, path: Path) -> None:
+    with jobmanager(home, "--token", "s3cret") as endpoint:
+        reach = {"PENSTOCK_JOBMANAGER": endpoint.address, "PENSTOCK_HOME": "/nonexistent"}
+        refused = command("list", environment=reach)
+        assert refused.returncode == 1
+        assert "token" in refused.stderr
+        reach["PENSTOCK_TOKEN"] = "s3cret"
+        started = command("run", "--detached", str(path), "uploaded", environment=reach)
+        assert started.returncode == 0, started.stderr
+        assert "uploaded" in command("list", environment=reach).stdout
+        assert "the program's words" in command("log", "uploaded", environment=reach).stdout
+        stopped = command("stop", "uploaded", "--drain", environment=reach)
+        assert stopped.returncode == 0, stopped.stderr
+        assert Path(stopped.stdout.strip().removeprefix("file://")).is_dir()
+        assert command("ui", "--no-open").stdout.strip() == endpoint.address
+
+
+def test_completion_knows_the_commands() -> None:
+    words = penstock(
+        "--show-completion", "bash", environment={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    ).stdout
+    assert "complete -o default -F _penstock_completion penstock" in words

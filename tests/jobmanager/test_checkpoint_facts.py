@@ -1,0 +1,66 @@
+"""Checkpoints that settle after their epoch's report: the driver's statistics have the last word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.jobmanager.checkpoint_facts import with_statistics
+
+
+@dataclass(frozen=True)
+class _Record:
+    checkpoint_id: int
+    status: str
+    at_ms: int
+    bytes: int = 0
+    duration_ms: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Statistics:
+    completed: int = 0
+    failed: int = 0
+    restored: int = 0
+    history: list[_Record] = field(default_factory=list)
+
+
+def _reported(number: int, *, savepoint: bool = False) -> dict[str, Any]:
+    return {
+        "id": number,
+        "status": "COMPLETED",
+        "is_savepoint": savepoint,
+        "trigger_ms": 100 * number,
+        "bytes": 0,
+        "path": "p",
+    }
+
+
+def test_reported_checkpoints_get_their_outcome_and_later_ones_are_in_progress() -> None:
+    told: dict[str, Any] = {"counts": {}, "history": [_reported(n) for n in (1, 2, 3)], "restored": None}
+    statistics = _Statistics(
+        completed=1,
+        failed=1,
+        history=[_Record(1, "completed", 150, 7, 20.0), _Record(2, "failed", 260, reason="disk full")],
+    )
+    merged = with_statistics(told, statistics)
+    assert [(c["id"], c["status"], c["bytes"]) for c in merged["history"]] == [
+        (1, "COMPLETED", 7), (2, "FAILED", 0), (3, "IN_PROGRESS", 0),
+    ]  # fmt: skip
+    assert [c.get("duration_ms") for c in merged["history"]][:2] == [50, 60]
+    assert merged["history"][1]["reason"] == "disk full"
+    assert merged["counts"] == {"completed": 1, "failed": 1, "restored": 0}
+
+
+def test_checkpoints_without_a_report_and_savepoints_are_kept_and_restores_are_told() -> None:
+    told: dict[str, Any] = {"counts": {}, "history": [_reported(5, savepoint=True)], "restored": None}
+    statistics = _Statistics(
+        completed=4, restored=1, history=[_Record(4, "completed", 410, 3, 10.0), _Record(4, "restored", 420)]
+    )
+    merged = with_statistics(told, statistics)
+    assert [(c["id"], c["is_savepoint"], c["status"]) for c in merged["history"]] == [
+        (4, False, "COMPLETED"), (5, True, "COMPLETED"),
+    ]  # fmt: skip
+    assert merged["counts"] == {"completed": 5, "failed": 0, "restored": 1}
+    assert merged["restored"]["id"] == 4
