@@ -53,6 +53,10 @@ class SplitEnumerator(ABC):
         """Decide the next epoch. Every newly found split is listed at least once, if need be with start == end,
         so that its watermark counts from then on. Must not block for long: it runs between two epochs."""
 
+    def checkpoint_complete(self, state: Json) -> None:  # noqa: B027 - optional hook
+        """A checkpoint that holds `state` is complete and its output committed. For telling others how far the job is;
+        may be skipped by a crash, and must neither block nor raise."""
+
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release clients and handles."""
 

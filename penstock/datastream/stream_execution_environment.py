@@ -22,6 +22,7 @@ from penstock.connectors.base import Sink, Source
 from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
+from penstock.connectors.push import PushSource, SocketTextReceiver
 from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
@@ -179,6 +180,30 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """The lines of a file, or of the files of a folder, as they are now. `FileSource.text` has more options."""
         source = FileSource.text(file_path, charset_name, type_info=Types.STRING())
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
+
+    def socket_text_stream(
+        self,
+        host: str,
+        port: int,
+        delimiter: str = "\n",
+        max_retry: int = 0,
+        *,
+        receive_log: str | os.PathLike[str] | None = None,
+    ) -> DataStream:
+        """Text from a TCP server (Java's socketTextStream; not in PyFlink). Not parallel; timestamps are the time of receipt.
+
+        A socket cannot be asked again. With `receive_log`, a folder of this source's own that every slot can read, a
+        record is on disk before the job knows of it and takes effect exactly once; without it, records that wait for
+        their epoch are lost when the driver dies or the job goes back to a checkpoint. See docs/howto/sockets.md.
+        """
+        retained = self._configuration.get_string("execution.checkpointing.num-retained", "1")
+        source = PushSource(
+            SocketTextReceiver(host, port, delimiter, max_retry),
+            receive_log=receive_log,
+            retained_checkpoints=int(retained),
+        )
+        operator = SourceOperator(source, WatermarkStrategy.no_watermarks())
+        return self._source(operator, "Socket Stream", 1, Types.STRING())._not_parallel()
 
     def from_source(
         self,

@@ -412,6 +412,7 @@ class JobMaster:
         if self.store is not None:
             self.store.subsume()
             self._plans.forget(plan.epoch)
+            self._sources.checkpoint_complete(pending.states)
         return size, manifest_ms, commit_ms
 
     def _save(self, pending: _Pending, savepoint: PendingSavepoint, completed: CompletedEpoch[TaskAck]) -> bool:

@@ -80,6 +80,11 @@ class SourcePlanner:
                 known.add(part.split)
         return found
 
+    def checkpoint_complete(self, states: Mapping[str, Json]) -> None:
+        """A checkpoint that holds these states of the sources is complete, and its output committed."""
+        for operator_id, enumerator in self._enumerators.items():
+            enumerator.checkpoint_complete(states[operator_id]["state"])
+
     def close(self) -> None:
         for enumerator in self._enumerators.values():
             enumerator.close()

@@ -1,0 +1,142 @@
+"""What receives, and where it puts what it received."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from penstock.connectors.push.receive_log import Received, ReceiveLog, ReceiveLogWriter
+from penstock.errors import PenstockError
+
+_MOST_WAITING = 100_000  # records in memory before the sender is made to wait
+_MOST_WAITING_BYTES = 64 << 20
+
+
+class Stopped(PenstockError):
+    """Raised in a receiver's thread by `deliver` when the job no longer wants anything."""
+
+
+class Inbox(ABC):
+    """Where a receiver puts records. Called by the receiver's thread only."""
+
+    @property
+    @abstractmethod
+    def received(self) -> int:
+        """How many records were ever delivered, earlier runs of the job included if there is a receive log: for protocols
+        in which the sender can be told where to go on."""
+
+    @abstractmethod
+    def deliver(self, records: Sequence[bytes]) -> None:
+        """Returns when the records are durable (with a receive log) or taken over (without one): only then may they be
+        acknowledged to the sender. May block while the job is behind; raises when the job has ended."""
+
+
+class Receiver(ABC):
+    """Talks to the sender. Instances travel pickled with the source; connections are made in `run`."""
+
+    @abstractmethod
+    def run(self, inbox: Inbox, stopped: threading.Event) -> None:
+        """Receive until `stopped` is set, and look at it at least every second. Runs on the driver, in a thread of its own,
+        anew whenever the job is restarted. Returning before `stopped` says that the stream has ended for good; raising
+        fails the job."""
+
+
+class LoggedInbox(Inbox):
+    def __init__(self, log: ReceiveLog, clock: Callable[[], int]) -> None:
+        self._writer: ReceiveLogWriter = log.writer()
+        self._clock = clock
+
+    @property
+    def received(self) -> int:
+        return self._writer.next
+
+    def deliver(self, records: Sequence[bytes]) -> None:
+        if records:
+            self._writer.append(records, self._clock())
+
+    def ended(self) -> None:
+        self._writer.end()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class MemoryInbox(Inbox):
+    """Bounded: a sender that is faster than the job is made to wait by its own protocol."""
+
+    def __init__(self, received: int, clock: Callable[[], int], stopped: threading.Event) -> None:
+        self._received, self._clock, self._stopped = received, clock, stopped
+        self._waiting: deque[Received] = deque()
+        self._bytes = 0
+        self._last_ms = 0
+        self._changed = threading.Condition()
+
+    @property
+    def received(self) -> int:
+        return self._received
+
+    def deliver(self, records: Sequence[bytes]) -> None:
+        with self._changed:
+            while len(self._waiting) >= _MOST_WAITING or self._bytes >= _MOST_WAITING_BYTES:
+                if self._stopped.is_set():
+                    raise Stopped("the job has ended")
+                self._changed.wait(0.2)
+            self._last_ms = max(self._last_ms, self._clock())
+            for data in records:
+                self._waiting.append(Received(number=self._received, received_ms=self._last_ms, data=data))
+                self._received += 1
+                self._bytes += len(data)
+
+    def take(self, most: int | None) -> list[Received]:
+        with self._changed:
+            count = len(self._waiting) if most is None else min(most, len(self._waiting))
+            taken = [self._waiting.popleft() for _ in range(count)]
+            self._bytes -= sum(len(record.data) for record in taken)
+            self._changed.notify_all()
+            return taken
+
+    def ended(self) -> None:
+        """Nobody but this process needs to know."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Receiving:
+    """A receiver at work in its thread."""
+
+    def __init__(self, receiver: Receiver, inbox: LoggedInbox | MemoryInbox, stopped: threading.Event) -> None:
+        self._receiver, self.inbox, self._stopped = receiver, inbox, stopped
+        self._error: BaseException | None = None
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="penstock-receiver", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._receiver.run(self.inbox, self._stopped)
+            if not self._stopped.is_set():
+                self.inbox.ended()
+                self._ended = True
+        except Stopped:
+            pass
+        except BaseException as error:  # kept for the job's own thread, which asks
+            self._error = error
+
+    def check(self) -> bool:
+        """Whether the stream has ended. Raises what the receiver raised."""
+        if self._error is not None and not self._stopped.is_set():
+            raise self._error
+        return self._ended
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(timeout=5)
+        self.inbox.close()
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
