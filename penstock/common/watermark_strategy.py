@@ -168,7 +168,15 @@ class WatermarkStrategy:
     def with_watermark_alignment(
         self, watermark_group: str, max_allowed_watermark_drift: Duration, update_interval: Duration | None = None
     ) -> WatermarkStrategy:
+        """Sources with the same group wait for each other: a split whose watermark is more than the drift ahead of the
+        group's least gets no records until the others have come closer. Decided once an epoch at most, and not more often than
+        the interval (1 s). For strategies of `from_source`; idle and ended splits do not hold the group back."""
         interval = Duration.of_seconds(1) if update_interval is None else update_interval
+        if not watermark_group or max_allowed_watermark_drift.to_millis() < 0 or interval.to_millis() <= 0:
+            raise JobDefinitionError(
+                f"watermark alignment needs the name of a group, a drift that is not negative and an interval above 0, but has "
+                f"{watermark_group!r}, {max_allowed_watermark_drift} and {interval}"
+            )
         alignment = WatermarkAlignment(
             group=watermark_group,
             max_drift_ms=max_allowed_watermark_drift.to_millis(),

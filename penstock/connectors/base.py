@@ -29,6 +29,7 @@ class SplitRange:
     start: Json
     end: Json
     last: bool = False  # nothing will ever follow in this split: it no longer holds the watermark back
+    paused: bool = False  # it has to wait for others (watermark alignment): empty, but not idle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,10 @@ class SplitEnumerator(ABC):
     def plan(self, *, now_ms: int, max_records: int | None) -> SourcePlan:
         """Decide the next epoch. Every newly found split is listed at least once, if need be with start == end,
         so that its watermark counts from then on. Must not block for long: it runs between two epochs."""
+
+    def pause(self, splits: frozenset[str]) -> None:  # noqa: B027 - optional hook
+        """Watermark alignment, before each `plan`: these splits are ahead of others and must not get records in it; all others
+        may. A source that cannot hold back single splits ignores it: it waits only when all its splits are ahead."""
 
     def checkpoint_complete(self, state: Json) -> None:  # noqa: B027 - optional hook
         """A checkpoint that holds `state` is complete and its output committed. For telling others how far the job is;

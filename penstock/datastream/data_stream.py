@@ -345,6 +345,11 @@ class DataStream(ColumnVerbs):
             raise JobDefinitionError(
                 f"assign_timestamps_and_watermarks takes a WatermarkStrategy, not {_what(watermark_strategy)}"
             )
+        if watermark_strategy.alignment is not None:
+            raise JobDefinitionError(
+                f"assign_timestamps_and_watermarks of the stream from {describe(self._origins)}: only a source can wait for "
+                "others; give the strategy with the watermark alignment to from_source"
+            )
         column = getattr(watermark_strategy.timestamp_assigner, "column", None)
         check_columns([] if column is None else [column], self._type, "assign_timestamps_and_watermarks")
         return self._apply(

@@ -16,7 +16,7 @@ from penstock.common.global_configuration import GlobalConfiguration
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.typeinfo import TypeInformation, Types, check_type
-from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.common.watermark_strategy import WatermarkAlignment, WatermarkStrategy
 from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.collection import CollectionSource
@@ -247,6 +247,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         from penstock.spark.source import spark_source
 
         strategy = watermark_strategy or WatermarkStrategy.no_watermarks()
+        if strategy.alignment is not None:
+            raise JobDefinitionError(
+                f"from_spark of {source_name!r}: Spark decides what it reads, so it cannot wait for other sources; leave out "
+                "with_watermark_alignment"
+            )
         frame, strategy, type_info = spark_source(streaming_df, split, timestamp, strategy, bounded)
         stream = self._source(SourceOperator(None, strategy), source_name, self._default_parallelism, type_info)
         self._spark_frames[stream._origins[0].node.id] = frame
@@ -420,14 +425,17 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             settings = replace(settings, checkpoint_interval_ms=None)
         sources: dict[str, Source] = {}
         sinks: dict[str, Sink] = {}
+        alignments: dict[str, WatermarkAlignment] = {}
         for node in self._nodes.values():
             if isinstance(node.operator, SourceOperator) and node.operator.source is not None:
                 sources[node.operator_id] = node.operator.source
+                if node.operator.strategy.alignment is not None and not self._is_batch():
+                    alignments[node.operator_id] = node.operator.strategy.alignment
             elif isinstance(node.operator, SinkOperator):
                 sinks[node.operator_id] = node.operator.sink
         return JobDescription(
             job_id=uuid.uuid4().hex, graph=graph, sources=sources, sinks=sinks, settings=settings,
-            job_parameters=_text(self._config.get_global_job_parameters()),
+            alignments=alignments, job_parameters=_text(self._config.get_global_job_parameters()),
         )  # fmt: skip
 
 

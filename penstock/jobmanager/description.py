@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.connectors.base import Sink, Source
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.settings import JobSettings
@@ -19,4 +20,5 @@ class JobDescription:
     sources: Mapping[str, Source]  # by operator id; Spark's own sources are not in here
     sinks: Mapping[str, Sink]
     settings: JobSettings
+    alignments: Mapping[str, WatermarkAlignment] = field(default_factory=dict)  # by operator id of the source
     job_parameters: Mapping[str, str] = field(default_factory=dict)

@@ -86,7 +86,7 @@ class JobMaster:
         self._autoscaler = None if job.settings.autoscale is None else Autoscaler(job.settings.autoscale)
         self._rescale: PendingRescale | None = None  # checkpointed, and now the runtime's turn
         self._rescaled: PendingRescale | None = None  # waiting for its first epoch
-        self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records)
+        self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records, job.alignments)
         self.accumulators = JobAccumulators()
         self._aborted = AbortedCheckpoints()
         self._reset_volatile()
@@ -361,6 +361,7 @@ class JobMaster:
             self._accepted[task] = ack.attempt
             for sink_id, made in ack.committables.items():
                 self._uncommitted.setdefault(sink_id, []).extend(made)
+        self._sources.observe(completed.acks.values())
         timers = [t for ack in completed.acks.values() if (t := ack.next_processing_timer) is not None]
         self._next_timer = min(timers, default=None)
         self.epoch = epoch

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange
-from penstock.jobmanager.epoch import SourceRanges
+from penstock.jobmanager.alignment import SourceAlignment
+from penstock.jobmanager.epoch import SourceRanges, TaskAck
 
 
 class SourcePlanner:
-    def __init__(self, sources: Mapping[str, Source], max_records: int | None) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        max_records: int | None,
+        alignments: Mapping[str, WatermarkAlignment] | None = None,
+    ) -> None:
         self._sources, self._max_records = sources, max_records
+        self._alignment = SourceAlignment(alignments or {})
+        self._latest: dict[str, dict[str, SplitRange]] = {}  # of aligned sources: each split's last range
         self._enumerators: dict[str, SplitEnumerator] = {}
         self._states: dict[str, Json] = {}
         self._done: set[str] = set()
@@ -22,6 +32,8 @@ class SourcePlanner:
         self._states = {k: v["state"] for k, v in stored.items()}
         self._done = {k for k, v in stored.items() if v["finished"]}
         self._known_splits = {}
+        self._latest = {}
+        self._alignment.forget()
         for operator_id, source in self._sources.items():
             enumerator = self._enumerators[operator_id] = source.create_enumerator()
             if operator_id in self._states:
@@ -35,6 +47,7 @@ class SourcePlanner:
         states: dict[str, dict[str, Json]] = {}
         for operator_id, enumerator in self._enumerators.items():
             plan = self._plan(operator_id, enumerator, now, logged)
+            self._remember(operator_id, plan)
             sources[operator_id] = SourceRanges(ranges=plan.ranges, finished=plan.finished)
             states[operator_id] = {"state": plan.state, "finished": plan.finished}
             self._states[operator_id] = plan.state
@@ -68,7 +81,39 @@ class SourcePlanner:
             fresh.restore(plan.state)
             self._enumerators[operator_id] = fresh
             return plan
-        return enumerator.plan(now_ms=now, max_records=self._max_records)
+        ahead = self._alignment.ahead(operator_id, now)
+        if self._alignment.whole(operator_id, ahead):
+            plan = SourcePlan(ranges=(), state=self._states[operator_id], finished=False, records=0)
+        else:
+            if self._alignment.aligned(operator_id):
+                enumerator.pause(ahead)
+            plan = enumerator.plan(now_ms=now, max_records=self._max_records)
+        return replace(plan, ranges=self._with_paused(operator_id, plan.ranges, ahead)) if ahead else plan
+
+    def _with_paused(
+        self, operator_id: str, ranges: tuple[SplitRange, ...], ahead: frozenset[str]
+    ) -> tuple[SplitRange, ...]:
+        """Splits that wait are listed, so that their readers do not take them for idle."""
+        reading = {part.split for part in ranges if part.start != part.end or part.last}
+        waiting = [
+            replace(part, start=part.end, paused=True)
+            for split, part in self._latest.get(operator_id, {}).items()
+            if split in ahead - reading
+        ]
+        listed = {part.split for part in waiting}
+        return (*(part for part in ranges if part.split not in listed), *waiting)
+
+    def _remember(self, operator_id: str, plan: SourcePlan) -> None:
+        if self._alignment.aligned(operator_id):
+            latest = self._latest.setdefault(operator_id, {})
+            for part in plan.ranges:
+                latest[part.split] = part
+                if part.last:
+                    del latest[part.split]
+
+    def observe(self, acks: Iterable[TaskAck]) -> None:
+        """An epoch is complete: how far event time has come in each split."""
+        self._alignment.observe(acks)
 
     def brings_something(self, sources: Mapping[str, SourceRanges]) -> bool:
         """Data, the end of a split, or a split that is new: its reader must hear of it even if it is empty."""

@@ -39,6 +39,8 @@ class OperatorMetrics:
     late_dropped: int = 0
     user: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, Callable[[], float]] = field(default_factory=dict)
+    # Of a source that is aligned with others: the watermark of each split, and whether it is idle.
+    splits: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

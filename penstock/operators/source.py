@@ -86,7 +86,8 @@ class SourceOperator(Operator):
                         self._punctuate(split.split, block.watermark)
                     yield
                 self.close_split(split.split)
-        self.finish_epoch(with_data, [r.split for r in mine if r.last], finished)
+        waiting = {r.split for r in mine if r.paused}
+        self.finish_epoch(with_data | waiting, [r.split for r in mine if r.last], finished)
         yield
 
     def ingest(self, split: str, ordinal: int, block: Block) -> None:
@@ -98,17 +99,20 @@ class SourceOperator(Operator):
         """The end of a split's data in this epoch: periodic watermarks are due."""
         self._splits[split].periodic(lambda timestamp: self._advance(split, timestamp))
 
-    def finish_epoch(self, with_data: set[str], ended: list[str], finished: bool) -> None:
+    def finish_epoch(self, at_work: set[str], ended: list[str], finished: bool) -> None:
+        """`at_work` are the splits that had records, or would have had if they need not wait for others."""
         now = self.ctx.processing_time()
         for split, watermarks in self._splits.items():
             before = watermarks.idle
-            if watermarks.check_idle(now, split in with_data) != before:
+            if watermarks.check_idle(now, split in at_work) != before:
                 self._changed(self._valve.set_idle(split, watermarks.idle))
         for split in ended:
             self._valve.remove(split)
             self._splits.pop(split, None)
         if ended:
             self._changed(self._valve.recompute())
+        if self.strategy.alignment is not None:
+            self.ctx.metrics.splits = {split: (marks.emitted, marks.idle) for split, marks in self._splits.items()}
         if finished:
             self._forward(MAX_WATERMARK)
 

@@ -418,6 +418,7 @@ class Subtask:
                 records_out=metrics.records_out,
                 late_dropped=metrics.late_dropped,
                 user={**metrics.user, **{name: gauge() for name, gauge in metrics.gauges.items()}},
+                splits=metrics.splits,
             )
             metrics.records_in = metrics.records_out = metrics.late_dropped = 0
         return taken

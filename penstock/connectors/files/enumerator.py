@@ -45,6 +45,10 @@ class FileEnumerator(SplitEnumerator):
         self._files: list[_File] = []
         self._known: set[str] = set()
         self._listed_ms: int | None = None
+        self._paused: frozenset[str] = frozenset()
+
+    def pause(self, splits: frozenset[str]) -> None:
+        self._paused = splits
 
     def restore(self, state: Json) -> None:
         self._files = [_File(name, size, position) for name, size, position in state["files"]]
@@ -56,7 +60,11 @@ class FileEnumerator(SplitEnumerator):
         budget = max_records if self._format.unit == "records" else self._max_bytes
         ranges: list[SplitRange] = []
         used = 0
-        unread = [(ordinal, file) for ordinal, file in enumerate(self._files) if file.position is not None]
+        unread = [
+            (ordinal, file)
+            for ordinal, file in enumerate(self._files)
+            if file.position is not None and file.name not in self._paused
+        ]
         sharing = min(self._concurrent, len(unread))
         for turn, (ordinal, file) in enumerate(unread):
             left = None if budget is None else budget - used
