@@ -31,6 +31,7 @@ class SourceOperator(Operator):
         self._valve: WatermarkValve[str] = WatermarkValve()
         self._ordinals: dict[str, int] = {}
         self._was_idle = False
+        self._closed: set[str] = set()  # splits whose periodic watermark of this epoch is out
 
     @property
     def produced_type(self) -> Any:
@@ -97,15 +98,20 @@ class SourceOperator(Operator):
 
     def close_split(self, split: str) -> None:
         """The end of a split's data in this epoch: periodic watermarks are due."""
-        self._splits[split].periodic(lambda timestamp: self._advance(split, timestamp))
+        self._closed.add(split)
+        self._splits[split].periodic(lambda timestamp: self._advance(split, timestamp), self.ctx.processing_time())
 
     def finish_epoch(self, at_work: set[str], ended: list[str], finished: bool) -> None:
         """`at_work` are the splits that had records, or would have had if they need not wait for others."""
         now = self.ctx.processing_time()
         for split, watermarks in self._splits.items():
             before = watermarks.idle
-            if watermarks.check_idle(now, split in at_work) != before:
+            timed_out = watermarks.timed_out(now, split in at_work)
+            if not timed_out and split not in self._closed:
+                self.close_split(split)
+            if watermarks.check_idle(timed_out) != before:
                 self._changed(self._valve.set_idle(split, watermarks.idle))
+        self._closed.clear()
         for split in ended:
             self._valve.remove(split)
             self._splits.pop(split, None)
@@ -141,7 +147,7 @@ class SourceOperator(Operator):
             watermarks.idle = False
             self._changed(self._valve.set_idle(split, False))
         try:
-            stamped = watermarks.stamp(block)
+            stamped = watermarks.stamp(block, self.ctx.processing_time())
         except Exception as error:
             self.fail(error, "timestamp assigner", watermarks.stamping, has_record=True)
         watermarks.observe(stamped, self._send, lambda t: self._advance(split, t))

@@ -17,6 +17,8 @@ from penstock.common.watermark_strategy import (
     BoundedOutOfOrderness,
     ColumnTimestampAssigner,
     CustomGenerator,
+    IngestionTime,
+    IngestionTimeAssigner,
     Monotonous,
     NoWatermarks,
     WatermarkOutput,
@@ -69,11 +71,15 @@ class SplitWatermarks:
         self._output = _Sink()
         self._custom = strategy.generator.factory() if isinstance(strategy.generator, CustomGenerator) else None
 
-    def stamp(self, block: Block) -> Block:
-        """Give the records their timestamps."""
+    def stamp(self, block: Block, now_ms: int) -> Block:
+        """Give the records their timestamps; `now_ms` is the epoch's processing time."""
         assigner = self.strategy.timestamp_assigner
         if assigner is None:
             return block
+        if isinstance(assigner, IngestionTimeAssigner):
+            if isinstance(block, Columns):
+                return Columns(block.batch, np.full(len(block), now_ms, dtype=np.int64))
+            return Rows(block.values, [now_ms] * len(block))
         column = getattr(assigner, "column", None)
         if column is not None and isinstance(block, Columns):
             where = f"the timestamp assigner of column {column!r}"
@@ -115,11 +121,13 @@ class SplitWatermarks:
         if self._custom is not None:
             self._custom.on_event(value, NO_TIMESTAMP if timestamp is None else timestamp, self._output)
 
-    def periodic(self, advance: Callable[[int], None]) -> None:
-        """The end of this split's data in the epoch."""
+    def periodic(self, advance: Callable[[int], None], now_ms: int) -> None:
+        """The end of this split's part of the epoch; as in Flink also if it had no records, unless it is idle."""
         if self._custom is not None:
             self._custom.on_periodic_emit(self._output)
             self._advance(self._output.take(), advance)
+        elif isinstance(self.strategy.generator, IngestionTime):
+            self._advance(now_ms - 1, advance)
         else:
             self._advance(self._bounded(), advance)
 
@@ -144,14 +152,16 @@ class SplitWatermarks:
             self.emitted = watermark
             advance(watermark)
 
-    def check_idle(self, now_ms: int, had_data: bool) -> bool:
-        """Idle after `with_idleness` milliseconds of processing time without a record."""
+    def timed_out(self, now_ms: int, had_data: bool) -> bool:
+        """Whether `with_idleness` milliseconds of processing time have passed without a record. Asked once an epoch."""
         if had_data or self.last_active_ms is None:
             self.last_active_ms = now_ms
         timeout = self.strategy.idle_timeout_ms
-        self.idle = not had_data and timeout is not None and now_ms - self.last_active_ms >= timeout
-        if self._custom is not None and self._output.idle is not None:
-            self.idle = self._output.idle
+        return not had_data and timeout is not None and now_ms - self.last_active_ms >= timeout
+
+    def check_idle(self, timed_out: bool) -> bool:
+        """Idle by time-out, or because a custom generator said so."""
+        self.idle = timed_out or self._output.idle is True
         return self.idle
 
     def snapshot(self) -> bytes:
@@ -219,8 +229,11 @@ class WatermarkOperator(Operator):
     def process(self, input: int, block: Block) -> None:
         self.ctx.metrics.records_in += len(block)
         self._had_data = True
+        if self._watermarks.idle:  # before its records: they must find the watermark waiting for them again
+            self._watermarks.idle = False
+            self.ctx.output.idle(False)
         try:
-            stamped = self._watermarks.stamp(block)
+            stamped = self._watermarks.stamp(block, self.ctx.processing_time())
         except Exception as error:
             self.fail(error, "timestamp assigner", self._watermarks.stamping, has_record=True)
         self._watermarks.observe(stamped, self._emit_block, self._advance)
@@ -234,9 +247,11 @@ class WatermarkOperator(Operator):
         self.ctx.output.watermark(timestamp)
 
     def end_epoch(self) -> None:
-        self._watermarks.periodic(self._advance)
-        before = self._watermarks.idle
-        if self._watermarks.check_idle(self.ctx.processing_time(), self._had_data) != before:
+        now, before = self.ctx.processing_time(), self._watermarks.idle
+        timed_out = self._watermarks.timed_out(now, self._had_data)
+        if not timed_out:
+            self._watermarks.periodic(self._advance, now)
+        if self._watermarks.check_idle(timed_out) != before:
             self.ctx.output.idle(self._watermarks.idle)
         self._had_data = False
 

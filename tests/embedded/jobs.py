@@ -67,9 +67,9 @@ class Pipeline:
             self._graph.add_edge(StreamEdge(source=NodeId(node - 1), target=node, partitioner=partitioner))
         return self
 
-    def source(self, source: Source, parallelism: int = 1) -> Pipeline:
+    def source(self, source: Source, parallelism: int = 1, strategy: WatermarkStrategy | None = None) -> Pipeline:
         self._sources["source"] = source
-        operator = SourceOperator(source, WatermarkStrategy.no_watermarks())
+        operator = SourceOperator(source, strategy or WatermarkStrategy.no_watermarks())
         return self._add("source", "source", operator, parallelism, None)
 
     def map(self, function: Any, parallelism: int = 1, by: Partitioner | None = None) -> Pipeline:
