@@ -160,6 +160,30 @@ class ExecutionConfig:
         self._task_cancellation_timeout = timeout
         return self
 
+    def disable_force_kryo(self) -> ExecutionConfig:
+        """As it is: there are none of Java's serializers here."""
+        return self
+
+    def is_force_kryo_enabled(self) -> bool:
+        return False
+
+    def disable_force_avro(self) -> ExecutionConfig:
+        """As it is: there are none of Java's serializers here."""
+        return self
+
+    def is_force_avro_enabled(self) -> bool:
+        return False
+
+    def get_default_kryo_serializer_classes(self) -> dict[str, str]:
+        """Always empty, as are the two below."""
+        return {}
+
+    def get_registered_kryo_types(self) -> list[str]:
+        return []
+
+    def get_registered_pojo_types(self) -> list[str]:
+        return []
+
     if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
 
         def __getattr__(self, name: str) -> Any:
