@@ -52,6 +52,7 @@ class LatestReadable:
 
     manifest: Manifest | None
     problems: tuple[str, ...] = ()
+    skipped: tuple[CheckpointId, ...] = ()  # the checkpoints that have them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +142,7 @@ class CheckpointStore:
         completed = self.completed()
         orphans = _orphans(self._readable_generations(completed)) if len(completed) > 1 else frozenset()
         problems: list[str] = []
+        skipped: list[CheckpointId] = []
         for checkpoint in reversed(completed):
             if checkpoint in orphans:
                 continue
@@ -148,17 +150,29 @@ class CheckpointStore:
                 manifest = self.load(checkpoint)
                 if fall_back:
                     self.verify(manifest)
-                return LatestReadable(manifest=manifest, problems=tuple(problems))
+                return LatestReadable(manifest=manifest, problems=tuple(problems), skipped=tuple(skipped))
             except CorruptSnapshotError as error:
                 if not fall_back:
                     raise
                 problems.append(str(error))
+                skipped.append(checkpoint)
         if problems:
             raise CorruptSnapshotError(
                 f"none of the {len(problems)} completed checkpoints in {self.storage.url} can be read: "
                 f"{'; '.join(problems)}"
             )
         return LatestReadable(manifest=None)
+
+    def set_aside(self, checkpoint: CheckpointId) -> None:
+        """A damaged checkpoint that the job has gone back behind: it will not be resumed from any more, so its number is
+        free again. What is left of it stays beside, for people to look at."""
+        path = layout.checkpoint_manifest(checkpoint)
+        try:
+            data = self.storage.get(path)
+        except FileMissingError:
+            return
+        self.storage.put(f"{path}.damaged", data)
+        self.storage.delete(path)
 
     def verify(self, manifest: Manifest) -> None:
         """Read every state file of a checkpoint; CorruptSnapshotError naming the first that is not whole."""

@@ -140,7 +140,11 @@ class JobMaster:
         self._plans.load(self.epoch)
 
     def _find_checkpoint(self, store: CheckpointStore) -> Manifest | None:
-        own = store.latest_readable(fall_back=self.settings.fall_back_to_older).manifest
+        found = store.latest_readable(fall_back=self.settings.fall_back_to_older)
+        own = found.manifest
+        for checkpoint, problem in zip(found.skipped, found.problems, strict=True):
+            _log.warning("checkpoint %d is damaged and an older one is used instead: %s", checkpoint, problem)
+            store.set_aside(checkpoint)
         path = self.settings.recovery_path
         if path is None or (own is not None and own.statistics.get("restored_from") == path):
             return own

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint import layout
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, CorruptSnapshotError
 from penstock.jobmanager import attach
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochReport
@@ -102,7 +102,13 @@ def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointSto
 def _job_id(storage: CheckpointStorage, fresh: str) -> str:
     """A job folder keeps its job's id: sinks tell by it whose output they find."""
     storage.put_new(layout.JOB, json.dumps({"job_id": fresh}).encode())
-    return str(json.loads(storage.get(layout.JOB))["job_id"])
+    try:
+        return str(json.loads(storage.get(layout.JOB))["job_id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptSnapshotError(
+            f"{storage.url}/{layout.JOB}: does not name a job ({error}); sinks know their output by the job's id. Bring the file "
+            "back from a copy; any checkpoint's manifest has the id as well"
+        ) from error
 
 
 def _warn_without_uid(job: JobDescription) -> None:

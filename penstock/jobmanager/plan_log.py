@@ -7,6 +7,7 @@ gone) starts at other positions than the job now has: it and all later ones are 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -34,7 +35,7 @@ class PlanLog:
         self._files = {int(epoch) for epoch in layout.planned_epochs(self._storage.list(layout.EPOCHS))}
         for epoch in sorted(e for e in self._files if e > completed):
             try:
-                logged = json.loads(self._storage.get(layout.epoch_plan(epoch)))
+                logged = _from_bytes(self._storage.get(layout.epoch_plan(epoch)))
             except (FileMissingError, ValueError):
                 logged = {}
             if logged.get("after") == last:
@@ -72,19 +73,35 @@ class PlanLog:
             self._files.discard(done)
 
 
+def _from_bytes(data: bytes) -> dict[str, Json]:
+    """ValueError if one byte differs: a plan with another offset would read a record twice, or never."""
+    content = json.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError("not a plan")
+    if "crc32" not in content:  # as first released: without a checksum
+        return content if "after" in content else {}
+    if zlib.crc32(_canonical(content["plan"])) != content["crc32"]:
+        raise ValueError("a damaged plan")
+    plan: dict[str, Json] = content["plan"]
+    return plan
+
+
+def _canonical(plan: Json) -> bytes:
+    return json.dumps(plan, sort_keys=True).encode()
+
+
 def _to_bytes(plan: EpochPlan, states: Mapping[str, Json], *, after: int) -> bytes:
-    return json.dumps(
-        {
-            "epoch": plan.epoch,
-            "after": after,
-            "processing_time": plan.processing_time,
-            "sources": {
-                operator_id: {
-                    "ranges": [asdict(r) for r in ranges.ranges],
-                    "finished": states[operator_id]["finished"],
-                    "state": states[operator_id]["state"],
-                }
-                for operator_id, ranges in plan.sources.items()
-            },
-        }
-    ).encode()
+    content = {
+        "epoch": plan.epoch,
+        "after": after,
+        "processing_time": plan.processing_time,
+        "sources": {
+            operator_id: {
+                "ranges": [asdict(r) for r in ranges.ranges],
+                "finished": states[operator_id]["finished"],
+                "state": states[operator_id]["state"],
+            }
+            for operator_id, ranges in plan.sources.items()
+        },
+    }
+    return json.dumps({"version": 2, "crc32": zlib.crc32(_canonical(content)), "plan": content}).encode()

@@ -131,3 +131,10 @@ def test_every_key_the_settings_read_is_in_the_configuration_reference() -> None
 def test_every_field_of_an_epoch_report_is_in_the_metrics_reference() -> None:
     text = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
     assert [field.name for field in fields(EpochReport) if f"`{field.name}`" not in text] == []
+
+
+def test_the_tests_that_the_page_of_faults_names_exist() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/reference/faults.md").read_text())
+    assert len(named) > 20
+    missing = [f"{file}::{test}" for file, test in named if f"def {test}(" not in (ROOT / file).read_text()]
+    assert missing == []
