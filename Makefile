@@ -17,10 +17,10 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java demo test check format bench chaos clean
+.PHONY: help setup java kafka demo test check format bench bench-kafka chaos chaos-kafka clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  make test PYTEST_ARGS="-k barrier -x" hands arguments to pytest; PYTHON=python3.12 picks the interpreter of a new .venv.'
 
@@ -48,8 +48,11 @@ java: ## check for Java 17+, which Spark needs (installs it when root on Debian 
 demo: setup java ## run the clickstream example
 	$(BIN)/python -m examples.clickstream.demo
 
-test: setup java check ## all that CI runs: the checks, then every test
-	@$(BIN)/python -m pytest $(PYTEST_ARGS); status=$$?; \
+kafka: setup java ## fetch the Kafka broker that tests run against, into the user's cache
+	$(BIN)/python -m tests.servers.kafka
+
+test: setup java kafka check ## all that CI runs: the checks, then every test
+	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS); status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - $(STARTED) )) s in all"; exit $$status
 
 check: setup ## lint, formatting and types, changing nothing
@@ -66,6 +69,12 @@ bench: setup java ## measure throughput and latency
 
 chaos: setup java ## kill processes of running jobs and compare the answers with undisturbed runs
 	$(BIN)/python -m tests.chaos
+
+chaos-kafka: setup kafka ## a million records from Kafka to Kafka while processes and the broker are killed
+	$(BIN)/python -m tests.chaos.kafka_run
+
+bench-kafka: setup kafka ## throughput from Kafka to Kafka beside a plain loop and Spark's connector
+	$(BIN)/python -m benchmarks.kafka
 
 clean: ## delete caches, builds and reports (.venv stays)
 	rm -rf build dist reports .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log

@@ -26,13 +26,14 @@ os.environ[_MARK] = uuid.uuid4().hex
 
 @dataclass
 class Driver:
-    """One run of `tests.chaos.job`; started again with the same arguments after it was killed."""
+    """One run of a job's module; started again with the same arguments after it was killed."""
 
     folder: Path
     arguments: list[str]
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
+    module: str = "tests.chaos.job"
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ class Driver:
         self.starts += 1
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.job", str(self.folder), *self.arguments],
+                [sys.executable, "-m", self.module, str(self.folder), *self.arguments],
                 cwd=REPOSITORY,
                 env={**os.environ, "PYSPARK_PYTHON": sys.executable, **self.environment},
                 stdout=output,
@@ -112,7 +113,7 @@ class Driver:
 
     def kill_driver(self, rng: random.Random) -> int:
         assert self.process is not None
-        pid = self._kill(self.process.pid, "tests.chaos.job")
+        pid = self._kill(self.process.pid, self.module)
         self.process.wait(10)
         return pid
 
