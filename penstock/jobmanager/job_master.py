@@ -24,6 +24,7 @@ from penstock.graph.rescale import adjustable_parallelism
 from penstock.jobmanager import faults
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.accumulators import JobAccumulators
+from penstock.jobmanager.admission import Admission
 from penstock.jobmanager.autoscale import Autoscaler
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
@@ -74,6 +75,12 @@ class JobMaster:
         self._committers: dict[str, Committer] = {
             sink_id: sink.create_committer(sink_id) for sink_id, sink in job.sinks.items()
         }
+        for committer in self._committers.values():
+            committer.open(storage)
+        self._admission = Admission(
+            most=job.settings.epoch_max_records,
+            target_ms=job.settings.epoch_target_ms,
+        )
         self.generation = Generation(0)
         self.job_attempt = -1
         self.epoch = 0  # the last epoch that completed
@@ -86,7 +93,7 @@ class JobMaster:
         self._autoscaler = None if job.settings.autoscale is None else Autoscaler(job.settings.autoscale)
         self._rescale: PendingRescale | None = None  # checkpointed, and now the runtime's turn
         self._rescaled: PendingRescale | None = None  # waiting for its first epoch
-        self._sources = SourcePlanner(job.sources, job.settings.epoch_max_records, job.alignments)
+        self._sources = SourcePlanner(job.sources, self._admission, job.alignments)
         self.accumulators = JobAccumulators()
         self._aborted = AbortedCheckpoints()
         self._reset_volatile()
@@ -108,10 +115,14 @@ class JobMaster:
     # ---------------------------------------------------------------- start and recovery
 
     def start(self) -> None:
-        """Take the job folder over; the first attempt. Raises FencedError if a live driver owns it."""
+        """Take the job folder over and recover: the first attempt. Raises FencedError if a live driver owns it."""
+        self.take_over()
+        self.recover()
+
+    def take_over(self) -> None:
+        """Become the job folder's owner. `recover` comes next, and may fail and be called again."""
         if self.storage is not None:
             self.generation = ownership.acquire(self.storage, ownership.OwnerInfo.current())
-        self.recover()
 
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
@@ -388,6 +399,7 @@ class JobMaster:
             commit_ms=commit_ms,
             generation=int(self.generation),
         )
+        self._admission.observe(records=report.records_in, duration_ms=report.duration_ms)
         self.reports.append(report)
         del self.reports[:-1000]
         self._follow_load(report)

@@ -34,6 +34,7 @@ class JobSettings:
     retained: int = 1
     epoch_interval_ms: int = 200
     epoch_max_records: int | None = None
+    epoch_target_ms: int | None = None  # None: the size of an epoch is not adapted
     quiet_interval_ms: int = 1000
     block_size: int = 10_000
     inline_threshold: int = 20 * 1024
@@ -73,6 +74,9 @@ class JobSettings:
         defaults = JobSettings()
         max_records = config.get("penstock.epoch.max-records")
         epoch_interval = ms("penstock.epoch.interval")
+        epoch_target = ms("penstock.epoch.target")
+        if epoch_target is not None and epoch_target < 1:
+            raise ConfigurationError("penstock.epoch.target: an epoch cannot take 0 ms; write for example '2 s'")
         quiet_interval = ms("penstock.epoch.quiet-interval")
         epoch_timeout = ms("penstock.epoch.timeout")
         return JobSettings(
@@ -85,6 +89,7 @@ class JobSettings:
             ),
             epoch_interval_ms=defaults.epoch_interval_ms if epoch_interval is None else epoch_interval,
             epoch_max_records=None if max_records is None else number("penstock.epoch.max-records", 1),
+            epoch_target_ms=epoch_target,
             quiet_interval_ms=defaults.quiet_interval_ms if quiet_interval is None else quiet_interval,
             epoch_timeout_ms=defaults.epoch_timeout_ms if epoch_timeout is None else epoch_timeout,
             block_size=number("penstock.block.size", defaults.block_size),

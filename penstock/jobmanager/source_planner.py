@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange
+from penstock.jobmanager.admission import Admission
 from penstock.jobmanager.alignment import SourceAlignment
 from penstock.jobmanager.epoch import SourceRanges, TaskAck
 
@@ -15,10 +16,10 @@ class SourcePlanner:
     def __init__(
         self,
         sources: Mapping[str, Source],
-        max_records: int | None,
+        admission: Admission,
         alignments: Mapping[str, WatermarkAlignment] | None = None,
     ) -> None:
-        self._sources, self._max_records = sources, max_records
+        self._sources, self._admission = sources, admission
         self._alignment = SourceAlignment(alignments or {})
         self._latest: dict[str, dict[str, SplitRange]] = {}  # of aligned sources: each split's last range
         self._enumerators: dict[str, SplitEnumerator] = {}
@@ -61,7 +62,7 @@ class SourcePlanner:
         for operator_id, enumerator in self._enumerators.items():
             ranges: tuple[SplitRange, ...] = ()
             if operator_id not in self._states:
-                plan = enumerator.plan(now_ms=now, max_records=self._max_records)
+                plan = enumerator.plan(now_ms=now, max_records=self._admission.max_records)
                 ranges, self._states[operator_id] = plan.ranges, plan.state
             sources[operator_id] = SourceRanges(ranges=ranges, finished=True)
             states[operator_id] = {"state": self._states[operator_id], "finished": True}
@@ -87,7 +88,7 @@ class SourcePlanner:
         else:
             if self._alignment.aligned(operator_id):
                 enumerator.pause(ahead)
-            plan = enumerator.plan(now_ms=now, max_records=self._max_records)
+            plan = enumerator.plan(now_ms=now, max_records=self._admission.max_records)
         return replace(plan, ranges=self._with_paused(operator_id, plan.ranges, ahead)) if ahead else plan
 
     def _with_paused(
@@ -126,7 +127,7 @@ class SourcePlanner:
         return found
 
     def checkpoint_complete(self, states: Mapping[str, Json]) -> None:
-        """A checkpoint that holds these states of the sources is complete, and its output committed."""
+        """A checkpoint with these states is complete; each enumerator may tell others how far it is."""
         for operator_id, enumerator in self._enumerators.items():
             enumerator.checkpoint_complete(states[operator_id]["state"])
 

@@ -82,9 +82,10 @@ class SparkJob:
 
     def run(self) -> None:
         master = self.master
-        master.start()
+        master.take_over()
         completed: int | None = None
         try:
+            self._recover()
             self.registry = self._open_registry()
             while not master.finished and not self._cancelled.is_set():
                 error = self._attempt()
@@ -125,14 +126,16 @@ class SparkJob:
         self.on_state("RESTARTING")
         if self._cancelled.wait(delay / 1000):
             return
+        self._recover()
+        self.on_state("RUNNING")
+
+    def _recover(self) -> None:
         try:
             self.master.recover()
         except (FencedError, CorruptSnapshotError, JobDefinitionError):
             raise  # waiting does not mend these
-        except Exception as again:
-            self._restart_or_fail(again)  # storage or a sink was away: one more failure, counted like the others
-            return
-        self.on_state("RUNNING")
+        except Exception as error:
+            self._restart_or_fail(error)  # storage or a sink was away: a failure, counted like the others
 
     def _rescale(self) -> bool:
         """Whether the query ended only because the job goes on at another parallelism: the number of partitions is in the

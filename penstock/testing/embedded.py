@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from penstock.errors import FencedError, JobDefinitionError, JobFailedError, ProtocolError
+from penstock.errors import CorruptSnapshotError, FencedError, JobDefinitionError, JobFailedError, ProtocolError
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import TaskAck
 from penstock.jobmanager.job_master import JobMaster
@@ -85,8 +85,14 @@ class EmbeddedJob:
     # ---------------------------------------------------------------- life cycle
 
     def run(self) -> None:
-        self.master.start()
+        self.master.take_over()
         try:
+            try:
+                self.master.recover()
+            except (FencedError, CorruptSnapshotError, JobDefinitionError):
+                raise  # waiting does not mend these
+            except (Exception, SimulatedCrash) as error:
+                self._recover(error)
             while not self.master.finished and not self._cancelled.is_set():
                 try:
                     self._attempt()

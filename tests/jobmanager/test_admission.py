@@ -1,0 +1,75 @@
+"""How many records an epoch may read."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import ConfigurationError
+from penstock.jobmanager.admission import FIRST_RECORDS, Admission
+from penstock.jobmanager.settings import JobSettings
+
+
+def run(admission: Admission, epochs: int, *, ms_per_record: float, fixed_ms: float = 100.0) -> list[float]:
+    """Epochs with an endless backlog; their durations."""
+    durations = []
+    for _ in range(epochs):
+        assert admission.max_records is not None
+        durations.append(fixed_ms + ms_per_record * admission.max_records)
+        admission.observe(records=admission.max_records, duration_ms=durations[-1])
+    return durations
+
+
+def test_without_a_target_the_limit_is_the_one_that_was_set() -> None:
+    for most in (None, 7):
+        admission = Admission(most=most, target_ms=None)
+        admission.observe(records=1000, duration_ms=10_000)
+        assert admission.max_records == most
+
+
+@pytest.mark.parametrize("ms_per_record", [0.002, 0.02, 0.5, 5.0])
+def test_epochs_converge_to_the_target_time(ms_per_record: float) -> None:
+    durations = run(Admission(most=None, target_ms=2000), 20, ms_per_record=ms_per_record)
+    assert all(1500 <= duration <= 2500 for duration in durations[-5:]), durations
+
+
+def test_a_job_that_becomes_slower_gets_less_at_once() -> None:
+    admission = Admission(most=None, target_ms=1000)
+    run(admission, 15, ms_per_record=0.01)
+    before = admission.max_records
+    durations = run(admission, 10, ms_per_record=0.1)
+    assert before is not None
+    assert durations[-1] <= 1300
+    assert admission.max_records is not None
+    assert admission.max_records < before / 5
+
+
+def test_the_set_maximum_holds_whatever_the_target_would_allow() -> None:
+    admission = Admission(most=20_000, target_ms=60_000)
+    assert admission.max_records == FIRST_RECORDS
+    run(admission, 10, ms_per_record=0.001)
+    assert admission.max_records == 20_000
+
+
+def test_a_quiet_time_does_not_shrink_the_epochs_that_follow() -> None:
+    admission = Admission(most=None, target_ms=1000)
+    run(admission, 15, ms_per_record=0.01)
+    before = admission.max_records
+    for _ in range(20):
+        admission.observe(records=0, duration_ms=100)
+        admission.observe(records=500, duration_ms=105)
+    assert before is not None
+    assert admission.max_records is not None
+    assert admission.max_records > before / 3
+
+
+def test_growth_from_one_epoch_to_the_next_is_bounded() -> None:
+    admission = Admission(most=None, target_ms=10_000)
+    admission.observe(records=FIRST_RECORDS, duration_ms=1)
+    assert admission.max_records == FIRST_RECORDS * 2
+
+
+def test_the_target_is_read_from_the_configuration() -> None:
+    assert JobSettings.of({"penstock.epoch.target": "2 s"}).epoch_target_ms == 2000
+    assert JobSettings.of({}).epoch_target_ms is None
+    with pytest.raises(ConfigurationError, match=r"penstock.epoch.target"):
+        JobSettings.of({"penstock.epoch.target": "0 ms"})
