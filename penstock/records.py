@@ -31,6 +31,13 @@ class PunctuatedRows(Rows):
 
 
 @dataclass(slots=True)
+class SideRows(Rows):
+    """Rows for a side output of the source, such as what could not be read. Only readers make these."""
+
+    tag: str = ""
+
+
+@dataclass(slots=True)
 class Columns:
     """An Arrow record batch with optional event timestamps (milliseconds, one per row)."""
 

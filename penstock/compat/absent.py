@@ -24,9 +24,9 @@ _MODULES: Final = {
     "pyflink.common": "its public names are in penstock.common",
     "pyflink.datastream": "its public names are in penstock.datastream",
     "pyflink.datastream.connectors": f"{_SPARK_SOURCE}, or {_OWN_SINK}",
-    "pyflink.datastream.connectors.kafka": f"{_SPARK_SOURCE}; for a sink {_OWN_SINK}",
     "pyflink.datastream.connectors.jdbc": _OWN_SINK,
-    "pyflink.datastream.formats": "FileSource and FileSink read and write Parquet, CSV, NDJSON and text themselves",
+    "pyflink.datastream.formats": "there are formats.json and formats.avro; FileSource and FileSink read and write "
+    "Parquet, CSV, NDJSON and text themselves",
 }
 
 _NO_JAVA_OBJECT: Final = f"{_NO_JVM}, so there is no object of Java's behind it"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.connectors.base import Sink, Source
+from penstock.connectors.base import DeliveryGuarantee, Sink, Source
 
-__all__ = ["Sink", "Source"]
+__all__ = ["DeliveryGuarantee", "Sink", "Source"]
 
 __path__: list[str] = []  # a package to the import system; its modules are found by the alias finder

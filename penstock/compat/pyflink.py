@@ -32,6 +32,7 @@ _MOVED: Final = {
     "pyflink.common.job_client": "penstock.datastream.job_client",
     "pyflink.datastream.connectors": "penstock.compat.connectors",
     "pyflink.datastream.connectors.base": "penstock.connectors.base",
+    "pyflink.datastream.connectors.kafka": "penstock.connectors.kafka",
     "pyflink.datastream.connectors.file_system": "penstock.compat.file_system",
 }
 _MIRRORED: Final = ("pyflink.common.", "pyflink.datastream.")

@@ -10,11 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.records import Block
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.storage import CheckpointStorage
     from penstock.common.typeinfo import TypeInformation
 
 Json: TypeAlias = Any  # what json.dumps accepts: positions and enumerator states live in manifests as JSON
@@ -116,6 +118,7 @@ class WriterContext:
     sink_id: str  # stable across restarts: the operator's uid, or its generated id
     subtask: int
     parallelism: int
+    storage: CheckpointStorage | None = None  # the job folder; None: the job takes no checkpoints
 
 
 class SinkWriter(ABC):
@@ -142,6 +145,9 @@ class SinkWriter(ABC):
 class Committer(ABC):
     """Driver side. Makes pre-committed output visible once the checkpoint that contains it is complete."""
 
+    def open(self, storage: CheckpointStorage | None) -> None:  # noqa: B027 - optional hook
+        """Called once, before anything else, with the job folder (None: the job takes no checkpoints)."""
+
     @abstractmethod
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
         """Idempotent: called again with the same arguments after a crash whose moment is unknown. `committables`
@@ -152,6 +158,14 @@ class Committer(ABC):
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release clients and handles."""
+
+
+class DeliveryGuarantee(Enum):
+    """What a sink promises when something dies. Each connector says which it has."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+    NONE = "none"
 
 
 class Sink(ABC):

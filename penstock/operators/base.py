@@ -18,6 +18,7 @@ from penstock.records import Block, Rows
 from penstock.state.backend import OperatorState
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.storage import CheckpointStorage
     from penstock.operators.runtime_context import OperatorRuntimeContext
 
 
@@ -62,6 +63,7 @@ class OperatorContext:
     block_size: int
     processing_time: Callable[[], int]
     restored_checkpoint: Callable[[], int | None] = lambda: None  # the epoch whose end the state in here is from
+    storage: CheckpointStorage | None = None  # the job folder, where sinks may stage output
 
 
 def shorten(value: Any, limit: int = 300) -> str:

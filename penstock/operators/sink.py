@@ -30,6 +30,7 @@ class SinkOperator(Operator):
                 sink_id=self.ctx.operator_id,
                 subtask=self.ctx.subtask,
                 parallelism=self.ctx.parallelism,
+                storage=self.ctx.storage,
             )
         )
         super().open()

@@ -11,7 +11,7 @@ from penstock.operators.base import Operator
 from penstock.operators.watermarks import SplitWatermarks, is_columnar
 from penstock.protocol.events import MAX_WATERMARK
 from penstock.protocol.valve import WatermarkValve
-from penstock.records import Block, PunctuatedRows
+from penstock.records import Block, PunctuatedRows, Rows, SideRows
 
 
 class SourceOperator(Operator):
@@ -80,7 +80,10 @@ class SourceOperator(Operator):
         for split in sorted(mine, key=lambda r: r.ordinal):
             if split.start != split.end:
                 for block in self._read(split):
-                    if len(block):
+                    if isinstance(block, SideRows):
+                        self.ctx.metrics.records_in += len(block)
+                        self.ctx.output.side(block.tag, Rows(block.values, block.timestamps))
+                    elif len(block):
                         with_data.add(split.split)
                         self._emit(split.split, block)
                     if isinstance(block, PunctuatedRows):

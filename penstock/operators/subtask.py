@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import cloudpickle
 
@@ -43,6 +43,9 @@ from penstock.state.backend import NewBase, OperatorState
 from penstock.state.key_groups import key_group_range
 from penstock.state.snapshot_file import TableDelta
 
+if TYPE_CHECKING:
+    from penstock.checkpoint.storage import CheckpointStorage
+
 Emit = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
 
 
@@ -53,6 +56,7 @@ class SubtaskSettings:
     mode: BarrierMode = BarrierMode.EXACTLY_ONCE
     attempt: int = 0
     job_parameters: dict[str, str] = field(default_factory=dict)
+    storage: CheckpointStorage | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,6 +176,7 @@ class Subtask:
                     block_size=self.settings.block_size,
                     processing_time=lambda: self.processing_time,
                     restored_checkpoint=lambda: self.confirmed,
+                    storage=self.settings.storage,
                 )
             )
 

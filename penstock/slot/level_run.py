@@ -75,7 +75,11 @@ class LevelRun:
         self._ingested: dict[TaskId, set[str]] = {}
         self._arrived: list[tuple[int, int, int, bytes]] = []  # Spark's own blocks: put in order before they are used
         subtask_settings = SubtaskSettings(
-            job_id=job_id, block_size=settings.block_size, attempt=plan.job_attempt, job_parameters=dict(job_parameters)
+            job_id=job_id,
+            block_size=settings.block_size,
+            attempt=plan.job_attempt,
+            job_parameters=dict(job_parameters),
+            storage=None if store is None else store.storage,
         )
         self.tasks: dict[TaskId, HeldTask] = {}
         for task in graph.tasks_of_slot(slot, level):

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from penstock.connectors.base import Source, SplitRange
 from penstock.errors import PenstockError
-from penstock.records import Block, Columns
+from penstock.records import Block, Columns, SideRows
 
 FORMAT = "penstock"
 _BLOCK = 10_000
@@ -88,6 +88,8 @@ class _Reader(DataSourceStreamReader):
         arrow = to_arrow_schema(self._schema)
         try:
             for block in reader.read(partition.split, _BLOCK):
+                if isinstance(block, SideRows):  # a DataFrame has no side outputs
+                    continue
                 yield _to_batch(block, arrow)
         finally:
             reader.close()

@@ -77,6 +77,7 @@ class Execution:
             mode=mode,
             attempt=job_attempt,
             job_parameters=dict(job.job_parameters),
+            storage=None if store is None else store.storage,
         )
         for level in range(graph.levels):
             for slot in range(graph.slots):

@@ -84,7 +84,7 @@ def test_real_pyflink_that_is_loaded_already_is_not_replaced_behind_its_users_ba
         ("pyflink.table", "Spark SQL"),
         ("pyflink.table.expressions", "Spark SQL"),
         ("pyflink.java_gateway", "no Flink in a JVM"),
-        ("pyflink.datastream.connectors.kafka", "env.from_spark"),
+        ("pyflink.datastream.connectors.pulsar", "env.from_spark"),
         ("pyflink.common.no_such_thing", "penstock.common"),
     ],
 )
@@ -168,3 +168,16 @@ def test_without_the_aliases_nothing_travels_but_the_content() -> None:
     compat.uninstall()
     content = object()
     assert compat.travelling(content) is content
+
+
+def test_a_kafka_program_of_pyflink_builds_with_its_own_imports() -> None:
+    base = import_module("pyflink.datastream.connectors.base")
+    kafka = import_module("pyflink.datastream.connectors.kafka")
+    text = import_module("pyflink.common.serialization").SimpleStringSchema()
+    assert import_module("pyflink.datastream.formats.json").JsonRowDeserializationSchema.builder()
+    source = kafka.KafkaSource.builder().set_bootstrap_servers("b:1").set_topics("t").set_group_id("g")
+    source.set_starting_offsets(kafka.KafkaOffsetsInitializer.latest()).set_value_only_deserializer(text)
+    assert not source.build().bounded
+    serializer = kafka.KafkaRecordSerializationSchema.builder().set_topic("t").set_value_serialization_schema(text)
+    sink = kafka.KafkaSink.builder().set_bootstrap_servers("b:1").set_record_serializer(serializer.build())
+    assert sink.set_delivery_guarantee(base.DeliveryGuarantee.AT_LEAST_ONCE).build()

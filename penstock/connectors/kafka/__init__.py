@@ -1,0 +1,32 @@
+"""Kafka: source and sink, under PyFlink's names. Needs the extra `kafka`."""
+
+from __future__ import annotations
+
+from penstock.connectors.base import DeliveryGuarantee
+from penstock.connectors.kafka.client import KafkaError
+from penstock.connectors.kafka.deserialization import KafkaRecord, KafkaRecordDeserializationSchema
+from penstock.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from penstock.connectors.kafka.serialization import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaTopicSelector,
+)
+from penstock.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
+from penstock.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+
+__all__ = [
+    "DeliveryGuarantee",
+    "KafkaError",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
+    "KafkaTopicSelector",
+]

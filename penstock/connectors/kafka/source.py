@@ -1,0 +1,164 @@
+"""KafkaSource and its builder, under PyFlink's names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from penstock.common.serialization import DeserializationSchema
+from penstock.common.typeinfo import TypeInformation
+from penstock.connectors.base import Source, SplitEnumerator, SplitReader
+from penstock.connectors.kafka.client import Cluster, confluent_kafka
+from penstock.connectors.kafka.deserialization import Decoder, KafkaRecordDeserializationSchema
+from penstock.connectors.kafka.enumerator import KafkaEnumerator, Subscription
+from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer
+from penstock.connectors.kafka.reader import KafkaReader
+from penstock.datastream.output_tag import OutputTag
+from penstock.errors import ConfigurationError
+
+# Keys the source sets itself; another value would break what it promises.
+_FIXED = {"enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "auto.offset.reset"}
+
+
+class KafkaSource(Source):
+    """Reads topics, exactly once: the offsets of every epoch are decided by the driver, logged, and part of the
+    checkpoint. Record timestamps are Kafka's; watermarks are made per partition. Made by `KafkaSource.builder()`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        *,
+        start: KafkaOffsetsInitializer,
+        stop: KafkaOffsetsInitializer | None,
+        bounded: bool,
+        schema: KafkaRecordDeserializationSchema,
+        poison: OutputTag | Literal["fail", "drop"],
+    ) -> None:
+        self._cluster, self._subscription = cluster, subscription
+        self._start, self._stop, self._bounded = start, stop, bounded
+        self._schema = schema
+        self._poison_tag = poison.tag_id if isinstance(poison, OutputTag) else None
+        self._drop_poison = poison == "drop"
+
+    @staticmethod
+    def builder() -> KafkaSourceBuilder:
+        return KafkaSourceBuilder()
+
+    def create_enumerator(self) -> SplitEnumerator:
+        return KafkaEnumerator(
+            self._cluster, self._subscription, start=self._start, stop=self._stop, bounded=self._bounded
+        )
+
+    def create_reader(self) -> SplitReader:
+        return KafkaReader(self._cluster, Decoder(self._schema, self._poison_tag, self._drop_poison))
+
+    @property
+    def bounded(self) -> bool:
+        return self._bounded
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return self._schema.get_produced_type()
+
+
+class KafkaSourceBuilder:
+    """PyFlink's builder. `set_deserializer` (whole messages) and `set_poison_records` are ours."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, str] = {}
+        self._topics: tuple[str, ...] = ()
+        self._pattern: str | None = None
+        self._start = KafkaOffsetsInitializer.earliest()
+        self._stop: KafkaOffsetsInitializer | None = None
+        self._bounded = False
+        self._schema: KafkaRecordDeserializationSchema | None = None
+        self._poison: OutputTag | Literal["fail", "drop"] = "fail"
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
+        return self.set_property("group.id", group_id)
+
+    def set_topics(self, *topics: str) -> KafkaSourceBuilder:
+        self._topics = topics
+        return self
+
+    def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
+        """A regular expression that matches the whole name. New topics are found like new partitions."""
+        try:
+            re.compile(topic_pattern)
+        except re.error as error:
+            raise ConfigurationError(f"KafkaSource: {topic_pattern!r} is not a regular expression: {error}") from error
+        self._pattern = topic_pattern
+        return self
+
+    def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
+        """For a job without a checkpoint; with one, its offsets are used."""
+        self._start = starting_offsets_initializer
+        return self
+
+    def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
+        """Read up to these offsets, as they are when the job starts, and end."""
+        self._stop, self._bounded = stopping_offsets_initializer, True
+        return self
+
+    def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
+        """Read up to these offsets, but go on running."""
+        self._stop, self._bounded = stopping_offsets_initializer, False
+        return self
+
+    def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema) -> KafkaSourceBuilder:
+        return self.set_deserializer(KafkaRecordDeserializationSchema.value_only(deserialization_schema))
+
+    def set_deserializer(self, record_deserializer: KafkaRecordDeserializationSchema) -> KafkaSourceBuilder:
+        self._schema = record_deserializer
+        return self
+
+    def set_poison_records(self, policy: OutputTag | Literal["fail", "drop"]) -> KafkaSourceBuilder:
+        """What becomes of messages that the deserialiser refuses: "fail" (the default) fails the job and names the
+        message, "drop" ignores it, a tag sends it as `KafkaRecord` to that side output of the source's stream."""
+        if not isinstance(policy, OutputTag) and policy not in ("fail", "drop"):
+            raise ConfigurationError(f"set_poison_records takes an OutputTag, 'fail' or 'drop', not {policy!r}")
+        self._poison = policy
+        return self
+
+    def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+        return self.set_property("client.id", prefix)
+
+    def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
+        """A property of librdkafka or of the connector (docs/howto/kafka.md)."""
+        if key in _FIXED:
+            raise ConfigurationError(
+                f"KafkaSource: {key} is set by the source itself: offsets belong to its checkpoints, and where it starts is "
+                "set_starting_offsets"
+            )
+        self._properties[key] = str(value)
+        return self
+
+    def set_properties(self, props: Mapping[str, str]) -> KafkaSourceBuilder:
+        for key, value in props.items():
+            self.set_property(key, value)
+        return self
+
+    def build(self) -> KafkaSource:
+        confluent_kafka()  # says at once which extra is missing
+        if not self._properties.get("bootstrap.servers"):
+            raise ConfigurationError("KafkaSource: no brokers are named: call set_bootstrap_servers")
+        if bool(self._topics) == (self._pattern is not None):
+            raise ConfigurationError("KafkaSource: call either set_topics or set_topic_pattern")
+        if self._schema is None:
+            raise ConfigurationError("KafkaSource: call set_value_only_deserializer or set_deserializer")
+        if self._start.needs_group and not self._properties.get("group.id"):
+            raise ConfigurationError("KafkaSource: committed offsets are those of a group: call set_group_id")
+        return KafkaSource(
+            Cluster(self._properties),
+            Subscription(topics=self._topics, pattern=self._pattern),
+            start=self._start,
+            stop=self._stop,
+            bounded=self._bounded,
+            schema=self._schema,
+            poison=self._poison,
+        )

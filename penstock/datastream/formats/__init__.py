@@ -1,0 +1,1 @@
+"""Formats of messages: PyFlink's `pyflink.datastream.formats`."""

@@ -1,0 +1,78 @@
+"""Messages of the Kafka sink on their way through a staged file, without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.common.serialization import SimpleStringSchema
+from penstock.connectors.kafka import KafkaRecordSerializationSchema, KafkaTopicSelector
+from penstock.connectors.kafka.enumerator import share
+from penstock.connectors.kafka.serialization import MessageColumns
+from penstock.connectors.kafka.writer import decode, encode
+from penstock.errors import ConfigurationError, StorageError
+
+
+class ByLength(KafkaTopicSelector):
+    def apply(self, data: str) -> str:
+        return f"topic-{len(data)}"
+
+
+def columns(messages: MessageColumns) -> tuple[object, ...]:
+    return tuple(getattr(messages, name) for name in MessageColumns.__slots__)
+
+
+def test_messages_come_back_from_a_staged_file_as_they_went_in() -> None:
+    text = SimpleStringSchema()
+    plain = KafkaRecordSerializationSchema.builder().set_topic("t").set_value_serialization_schema(text).build()
+    full = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic_selector(ByLength())
+        .set_value_serialization_schema(text)
+        .set_key_serialization_schema(text)
+        .set_header_provider(lambda value: [("h", value.encode()), ("h", b"")])
+        .set_partitioner(len)
+        .build()
+    )
+    for schema in (plain, full):
+        blocks = [schema.serialize(["a", "bb"], None), schema.serialize(["c"], [7]), schema.serialize(["d"], [None])]
+        found = list(decode(encode([block.to_batch() for block in blocks])))
+        assert [columns(block) for block in found[:2]] == [columns(block) for block in blocks[:2]]
+        assert found[2].timestamps is None
+    assert list(full.serialize(["bb"], None).topics) == ["topic-2"]
+
+
+def test_timestamps_that_kafka_cannot_have_are_left_to_the_client() -> None:
+    schema = KafkaRecordSerializationSchema.builder().set_topic("t")
+    built = schema.set_value_serialization_schema(SimpleStringSchema()).build()
+    assert built.serialize(["a", "b", "c"], [-(2**63), 5, 2**63 - 1]).timestamps == [None, 5, None]
+
+
+def test_staged_output_of_another_version_is_refused() -> None:
+    schema = KafkaRecordSerializationSchema.builder().set_topic("t")
+    batch = schema.set_value_serialization_schema(SimpleStringSchema()).build().serialize(["a"], None).to_batch()
+    staged = encode([batch.replace_schema_metadata({"version": "2", "topic": "t"})])
+    with pytest.raises(StorageError, match="has version b'2', this Penstock reads 1"):
+        list(decode(staged))
+
+
+def test_a_serializer_says_what_is_missing() -> None:
+    with pytest.raises(ConfigurationError, match="set_topic or set_topic_selector"):
+        KafkaRecordSerializationSchema.builder().set_value_serialization_schema(SimpleStringSchema()).build()
+    with pytest.raises(ConfigurationError, match="set_value_serialization_schema"):
+        KafkaRecordSerializationSchema.builder().set_topic("t").build()
+
+
+@pytest.mark.parametrize(
+    ("backlog", "budget", "shares"),
+    [
+        ([10, 0, 5], 100, [10, 0, 5]),
+        ([900, 100], 10, [9, 1]),
+        ([1000, 1, 1], 10, [8, 1, 1]),
+        ([5, 5, 5], 2, [1, 1, 0]),
+        ([], 10, []),
+    ],
+)
+def test_a_budget_is_shared_in_proportion_and_reaches_the_smallest(
+    backlog: list[int], budget: int, shares: list[int]
+) -> None:
+    assert share(backlog, budget) == shares
