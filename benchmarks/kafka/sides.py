@@ -151,9 +151,12 @@ def spark(spec: dict[str, Any]) -> dict[str, Any]:
     """Spark's connector from Maven; the map runs in the JVM, without Python. At least once: it has no other sink."""
     from pyspark.sql import SparkSession
 
+    from tests.servers.jars import cache_folder, fetch
+
+    jars = fetch(Path(__file__).with_name("spark.lock"), cache_folder("spark-kafka"))
     session = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars.packages", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0")
+        .config("spark.jars", ",".join(str(jar) for jar in jars))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "2g")
