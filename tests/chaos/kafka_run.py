@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.servers.kafka import KafkaServer
 from tests.servers.topics import Topics
 
 PARTITIONS = 8
+Act = Callable[[random.Random], int]
 # between pre-commit and commit of the sinks; between their commit and Spark's log
 AIMED = ("driver@after-manifest", "driver@during-sink-commit", "driver@before-spark-log")
 DEFAULT_KINDS = [
@@ -61,8 +63,11 @@ def run(
     module: str = "tests.chaos.kafka_job",
     master: str = "local-cluster[2,1,1024]",
     options: dict[str, str] | None = None,
+    more_kills: Mapping[str, Act] | None = None,
     timeout: float = 180.0,
 ) -> KafkaOutcome:
+    """`module` may be another job's that adds sinks to `tests.chaos.kafka_job`, `options` reach it as arguments, and
+    `more_kills` names further victims: each kills one process, brings it back if need be, and returns its pid."""
     rng, started, wall = random.Random(seed), time.monotonic(), time.time()
     broker = KafkaServer(folder / "broker")
     broker.start()
@@ -86,7 +91,7 @@ def run(
                 _wait_for_epochs(driver, len(driver.reports()) + rng.randint(2, 4), timeout)
                 assert driver.running, f"the job ended before the kill of a {kind}: raise records\n{driver.log()}"
                 time.sleep(rng.random() * 0.4)  # anywhere inside an epoch
-                outcome.kills += _kill(driver, broker, kind, rng, timeout)
+                outcome.kills += _kill(driver, broker, kind, more_kills or {}, rng, timeout)
             driver.wait_for(lambda: not driver.running, timeout + records / 5000, "the end of the job")
             assert driver.finished, f"the job failed\n{driver.log()}"
         finally:
@@ -101,9 +106,16 @@ def run(
     return outcome
 
 
-def _kill(driver: Driver, broker: KafkaServer, kind: str, rng: random.Random, timeout: float) -> list[Kill]:
+def _kill(
+    driver: Driver, broker: KafkaServer, kind: str, more: Mapping[str, Act], rng: random.Random, timeout: float
+) -> list[Kill]:
     last, moment = driver.reports()[-1], time.monotonic()
-    acts = {"slot": driver.kill_slot, "python-worker": driver.kill_python_worker, "executor": driver.kill_executor}
+    acts: dict[str, Act] = {
+        "slot": driver.kill_slot,
+        "python-worker": driver.kill_python_worker,
+        "executor": driver.kill_executor,
+        **more,
+    }
     victims: list[int] = []
     if kind in acts:
         victims.append(_insist(acts[kind], rng))
