@@ -11,6 +11,7 @@ import pytest
 from penstock.checkpoint.storage import CheckpointStorage, LocalStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.common.restart_strategy import RestartStrategies
+from penstock.connectors.base import Committer
 from penstock.errors import FencedError, JobFailedError, StorageError, UserFunctionError
 from penstock.graph.partitioner import Hash
 from penstock.jobmanager.description import JobDescription
@@ -311,3 +312,41 @@ def test_a_lost_answer_is_an_error_that_says_so() -> None:
     with pytest.raises(StorageError, match="put of a was carried out, but its answer was lost"):
         storage.put("a", b"x")
     assert storage.get("a") == b"x"
+
+
+class AwaySink(ListSink):
+    """Its committer cannot reach the outside world the first `calls["away"]` times."""
+
+    def create_committer(self, sink_id: str) -> Committer:
+        return _AwayCommitter(super().create_committer(sink_id))
+
+
+class _AwayCommitter(Committer):
+    def __init__(self, inner: Committer) -> None:
+        self._inner = inner
+
+    def commit(self, epoch: int, committables: Any) -> None:
+        if calls["away"]:
+            calls["away"] -= 1
+            raise ConnectionError("the sink is away")
+        self._inner.commit(epoch, committables)
+
+
+def test_a_sink_that_is_away_when_the_job_is_started_again_is_a_question_for_the_restart_strategy() -> None:
+    storage = memory_storage()
+    ListSink.clear("away")
+
+    def job(attempts: int) -> EmbeddedJob:
+        strategy = RestartStrategies.fixed_delay_restart(attempts, 10)
+        pipeline = Pipeline().source(ScriptedSource(SCRIPT)).sink(AwaySink("away"))
+        described = pipeline.build(settings(restart=strategy))
+        return EmbeddedJob(described, master_of(described, storage))
+
+    calls["away"] = 2  # in the epoch itself and when that is recovered from
+    with pytest.raises(JobFailedError, match="the sink is away"):
+        job(1).run()
+    calls["away"] = 2
+    again = job(2)
+    again.run()
+    assert again.failures == 2
+    assert sorted(ListSink.results("away")) == sorted(values_of(SCRIPT))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.common import Configuration, WatermarkStrategy
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError
 from penstock.jobmanager.admission import FIRST_RECORDS, Admission
 from penstock.jobmanager.settings import JobSettings
+from penstock.testing import ListSink
 
 
 def run(admission: Admission, epochs: int, *, ms_per_record: float, fixed_ms: float = 100.0) -> list[float]:
@@ -73,3 +77,15 @@ def test_the_target_is_read_from_the_configuration() -> None:
     assert JobSettings.of({}).epoch_target_ms is None
     with pytest.raises(ConfigurationError, match=r"penstock.epoch.target"):
         JobSettings.of({"penstock.epoch.target": "0 ms"})
+
+
+def test_a_jobs_first_epoch_is_small_when_it_has_a_target() -> None:
+    config = Configuration()
+    config.set_string("penstock.runtime", "embedded")
+    config.set_string("penstock.epoch.target", "60 s")
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    source = DataGeneratorSource(lambda index: index, FIRST_RECORDS * 3)
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").sink_to(ListSink("admitted"))
+    client = env.execute_async()
+    client.get_job_execution_result().result()
+    assert [report.records_in for report in client.epoch_reports()] == [FIRST_RECORDS, FIRST_RECORDS * 2]
