@@ -104,6 +104,23 @@ class SparkJob:
         self._cancelled.set()
 
     def _restart_or_fail(self, error: BaseException) -> None:
+        """Back to the last checkpoint, when the restart strategy says so. What fails on the way there, because storage or a
+        sink is away, is one more failure, counted like the others."""
+        while True:
+            self._wait_or_fail(error)
+            if self._cancelled.is_set():
+                return
+            try:
+                self.master.recover()
+            except (FencedError, CorruptSnapshotError, JobDefinitionError):
+                raise  # waiting does not mend these
+            except Exception as again:
+                error = again
+                continue
+            self.on_state("RUNNING")
+            return
+
+    def _wait_or_fail(self, error: BaseException) -> None:
         self.on_failure(error)
         if isinstance(error, FencedError | JobDefinitionError):
             raise error  # waiting does not mend these
@@ -124,10 +141,7 @@ class SparkJob:
             error,
         )
         self.on_state("RESTARTING")
-        if self._cancelled.wait(delay / 1000):
-            return
-        self._recover()
-        self.on_state("RUNNING")
+        self._cancelled.wait(delay / 1000)
 
     def _recover(self) -> None:
         try:
@@ -135,7 +149,7 @@ class SparkJob:
         except (FencedError, CorruptSnapshotError, JobDefinitionError):
             raise  # waiting does not mend these
         except Exception as error:
-            self._restart_or_fail(error)  # storage or a sink was away: a failure, counted like the others
+            self._restart_or_fail(error)
 
     def _rescale(self) -> bool:
         """Whether the query ended only because the job goes on at another parallelism: the number of partitions is in the
