@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.checkpoint import savepoint
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle, TaskState
+from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CorruptSnapshotError, PenstockError
 from penstock.state import snapshot_file
 from penstock.state.backend import EVENT_TIMERS, PROCESSING_TIMERS
@@ -219,6 +220,23 @@ def query(manifest: Manifest, uid: str, name: str, key: Any, read: Read) -> Any:
     if any(entry.namespace is not None for entry in found):
         return {entry.namespace: entry.value for entry in found}
     return found[0].value if found else None
+
+
+def query_newest(
+    newest: Callable[[], Manifest | None], store: CheckpointStore | None, uid: str, name: str, key: Any
+) -> Any:
+    """`query` of the newest checkpoint. Retention may delete it meanwhile; then there is a newer one."""
+    while True:
+        manifest = newest()
+        if manifest is None or store is None:
+            raise PenstockError(
+                f"state {name!r} of operator {uid!r} cannot be queried: the job has no checkpoint (yet)"
+            )
+        try:
+            return query(manifest, uid, name, key, store.read_state)
+        except CorruptSnapshotError:
+            if manifest is newest():
+                raise
 
 
 def _source(handle: StateHandle, task: TaskState) -> str:

@@ -15,17 +15,15 @@ from typing import Any
 
 from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest, TaskState, pack_committables, unpack_committables
-from penstock.checkpoint.state_data import query
+from penstock.checkpoint.state_data import query_newest
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.connectors.base import Committer, Json
-from penstock.errors import CorruptSnapshotError, FencedError, PenstockError, ProtocolError
-from penstock.graph.rescale import adjustable_parallelism
+from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.jobmanager import faults
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.accumulators import JobAccumulators
 from penstock.jobmanager.admission import Admission
-from penstock.jobmanager.autoscale import Autoscaler
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, SourceRanges, TaskAck
@@ -33,8 +31,8 @@ from penstock.jobmanager.loops import LoopTracker
 from penstock.jobmanager.plan_log import PlanLog
 from penstock.jobmanager.recovery import import_savepoint
 from penstock.jobmanager.reporting import epoch_report
-from penstock.jobmanager.requests import JobEndedError, Requests
-from penstock.jobmanager.rescaling import PendingRescale, RescaleRequest
+from penstock.jobmanager.requests import Requests
+from penstock.jobmanager.rescales import Rescales
 from penstock.jobmanager.savepoints import PendingSavepoint
 from penstock.jobmanager.serving import Asked, give_up, next_asked
 from penstock.jobmanager.source_planner import SourcePlanner
@@ -90,9 +88,7 @@ class JobMaster:
         self.on_report: Callable[[EpochReport], None] | None = None
         self.requests = Requests()
         self.graph_version = 0
-        self._autoscaler = None if job.settings.autoscale is None else Autoscaler(job.settings.autoscale)
-        self._rescale: PendingRescale | None = None  # checkpointed, and now the runtime's turn
-        self._rescaled: PendingRescale | None = None  # waiting for its first epoch
+        self._rescales = Rescales(job.settings.autoscale)
         self._sources = SourcePlanner(job.sources, self._admission, job.alignments)
         self.accumulators = JobAccumulators()
         self._aborted = AbortedCheckpoints()
@@ -179,26 +175,13 @@ class JobMaster:
         for epoch, pending in self._pending.items():
             if pending.asked is not None:
                 give_up(pending.asked, epoch)
-        for rescale in (self._rescale, self._rescaled):
-            if rescale is not None and ended:  # a job that goes back does so at its new parallelism
-                rescale.fail(
-                    JobEndedError("the job or its driver ended before an epoch had run at the new parallelism")
-                )
+        if ended:  # a job that goes back does so at its new parallelism
+            self._rescales.job_ended()
 
     def query_state(self, uid: str, state_name: str, key: Any) -> Any:
         """From any thread: what the last checkpoint holds of one key. Retention may delete it meanwhile; then there is a
         newer one."""
-        while True:
-            manifest = self.restored
-            if manifest is None or self.store is None:
-                raise PenstockError(
-                    f"state {state_name!r} of operator {uid!r} cannot be queried: the job has no checkpoint (yet)"
-                )
-            try:
-                return query(manifest, uid, state_name, key, self.store.read_state)
-            except CorruptSnapshotError:
-                if manifest is self.restored:
-                    raise
+        return query_newest(lambda: self.restored, self.store, uid, state_name, key)
 
     # ---------------------------------------------------------------- rescaling
 
@@ -206,25 +189,13 @@ class JobMaster:
     def rescaling(self) -> bool:
         """The running epochs are over and a checkpoint is complete: the runtime is to end its attempt and call
         `change_parallelism`."""
-        return self._rescale is not None
-
-    def _follow_load(self, report: EpochReport) -> None:
-        now = adjustable_parallelism(self.job.graph.job)
-        if self._autoscaler is None or now is None or self.finished or self.rescaling:
-            return
-        wanted = self._autoscaler.observe(report, now)
-        if wanted is not None and wanted != now:
-            _log.info("job %r goes from parallelism %d to %d", self.job.graph.job.job_name, now, wanted)
-            self.requests.rescale(RescaleRequest(parallelism=wanted))
+        return self._rescales.due is not None
 
     def change_parallelism(self) -> None:
         """Go on, at the parallelism that was asked for, from the checkpoint just taken. `job` is another one then."""
-        assert self._rescale is not None
-        rescale, self._rescale = self._rescale, None
-        self.job = replace(self.job, graph=rescale.graph)
+        self.job = replace(self.job, graph=self._rescales.begin())
         self._tasks = list(self.job.graph.tasks())
         self.graph_version += 1
-        self._rescaled = rescale
         self.recover()
 
     @property
@@ -387,7 +358,8 @@ class JobMaster:
         saved = savepoint is not None and self._save(pending, savepoint, completed)
         stopped = savepoint is not None and savepoint.ends_run and saved
         self.finished = stopped or (plan.finished and self._loops.empty)
-        self._serve_rescale(pending)
+        del self._pending[epoch]
+        self._rescales.epoch_completed(epoch, pending.asked, finished=self.finished)
         report = epoch_report(
             self.job.graph,
             plan,
@@ -402,7 +374,8 @@ class JobMaster:
         self._admission.observe(records=report.records_in, duration_ms=report.duration_ms)
         self.reports.append(report)
         del self.reports[:-1000]
-        self._follow_load(report)
+        if not self.finished:
+            self._rescales.follow(report, self.job.graph, self.requests)
         if self.on_report is not None:
             self.on_report(report)
         self.reach("before-spark-log", epoch)
@@ -448,18 +421,6 @@ class JobMaster:
             return False
         self.reach("after-savepoint", completed.epoch)
         return True
-
-    def _serve_rescale(self, pending: _Pending) -> None:
-        del self._pending[pending.plan.epoch]
-        if self._rescaled is not None:
-            self._rescaled.done()
-            self._rescaled = None
-        if isinstance(pending.asked, PendingRescale):
-            if self.finished:
-                pending.asked.fail(JobEndedError("the rescaling did not come about: the job has ended"))
-            else:
-                pending.asked.stopped(pending.plan.epoch)
-                self._rescale = pending.asked
 
     def _write_manifest(
         self, pending: _Pending, completed: CompletedEpoch[TaskAck], committables: dict[str, list[Any]]

@@ -18,6 +18,7 @@ from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import JobDefinitionError
+from penstock.jobmanager.admission import Admission
 from penstock.jobmanager.alignment import SourceAlignment
 from penstock.jobmanager.epoch import TaskAck
 from penstock.jobmanager.source_planner import SourcePlanner
@@ -67,7 +68,7 @@ class Counting(Source, SplitEnumerator):
 
 
 def planner(**sources: Counting) -> SourcePlanner:
-    made = SourcePlanner(dict(sources), None, dict.fromkeys(sources, GROUP))
+    made = SourcePlanner(dict(sources), Admission(most=None, target_ms=None), dict.fromkeys(sources, GROUP))
     made.restart({})
     return made
 

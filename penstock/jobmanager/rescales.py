@@ -1,0 +1,56 @@
+"""The rescaling of a running job, from the driver's side: which one is due, which one waits for its first epoch."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.rescale import adjustable_parallelism
+from penstock.jobmanager.autoscale import Autoscaler, AutoscaleSettings
+from penstock.jobmanager.epoch import EpochReport
+from penstock.jobmanager.requests import JobEndedError, Requests
+from penstock.jobmanager.rescaling import PendingRescale, RescaleRequest
+from penstock.jobmanager.serving import Asked
+
+_log = logging.getLogger("penstock")
+
+
+class Rescales:
+    def __init__(self, autoscale: AutoscaleSettings | None) -> None:
+        self._autoscaler = None if autoscale is None else Autoscaler(autoscale)
+        self.due: PendingRescale | None = None  # its checkpoint is complete: now it is the runtime's turn
+        self._begun: PendingRescale | None = None  # waits for its first epoch
+
+    def epoch_completed(self, epoch: int, asked: Asked | None, *, finished: bool) -> None:
+        if self._begun is not None:
+            self._begun.done()
+            self._begun = None
+        if isinstance(asked, PendingRescale):
+            if finished:
+                asked.fail(JobEndedError("the rescaling did not come about: the job has ended"))
+            else:
+                asked.stopped(epoch)
+                self.due = asked
+
+    def begin(self) -> ExecutionGraph:
+        """The graph to go on with."""
+        assert self.due is not None
+        self._begun, self.due = self.due, None
+        return self._begun.graph
+
+    def follow(self, report: EpochReport, graph: ExecutionGraph, requests: Requests) -> None:
+        """Ask for another parallelism if the load asks for it."""
+        now = adjustable_parallelism(graph.job)
+        if self._autoscaler is None or now is None or self.due is not None:
+            return
+        wanted = self._autoscaler.observe(report, now)
+        if wanted is not None and wanted != now:
+            _log.info("job %r goes from parallelism %d to %d", graph.job.job_name, now, wanted)
+            requests.rescale(RescaleRequest(parallelism=wanted))
+
+    def job_ended(self) -> None:
+        for rescale in (self.due, self._begun):
+            if rescale is not None:
+                rescale.fail(
+                    JobEndedError("the job or its driver ended before an epoch had run at the new parallelism")
+                )
