@@ -6,9 +6,9 @@ import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from penstock.jobmanager.control import JobControl, SteeredJob
+from penstock.jobmanager.control import JobControl
 from penstock.jobmanager.control_server import ControlServer
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.facts import FactsRecorder
@@ -84,7 +84,7 @@ class Attachment:
         self._writing = threading.Lock()
         self._changed = threading.Event()
         self._ended = threading.Event()
-        self._control = JobControl(job_id, cast(SteeredJob, client), self._facts, self.save)
+        self._control = JobControl(job_id, client, self._facts, self.save)
         self._server = ControlServer(self._control.handle)
         self._journal, master.on_report = master.on_report, self._on_report
         client._listeners.append(self._on_state)

@@ -33,8 +33,8 @@ class SteeredJob(Protocol):
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]: ...
-    def rescale(self, parallelism: int) -> Any: ...
-    def query_state(self, uid: str, name: str, key: Any) -> Any: ...
+    def rescale(self, parallelism: int) -> CompletableFuture[Any]: ...
+    def query_state(self, uid: str, state_name: str, key: Any) -> CompletableFuture[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class JobControl:
         trigger_id, begun = uuid.uuid4().hex, _now_ms()
         try:
             future = start()
-        except (PenstockError, AttributeError) as error:  # AttributeError: a client that cannot do this
+        except PenstockError as error:
             return refuse(409, f"{kind} cannot be done: {error}")
         entry = {
             "trigger_id": trigger_id, "kind": kind, "status": "IN_PROGRESS", "begin_ms": begun,
@@ -170,7 +170,7 @@ class JobControl:
         self._save()
 
     def _state(self, query: Mapping[str, str]) -> Answer:
-        """One key's value in one state: `key` is JSON (a list stands for a tuple)."""
+        """One key's value in one state, as of the last checkpoint: `key` is JSON (a list stands for a tuple)."""
         missing = [name for name in ("uid", "name", "key") if name not in query]
         if missing:
             return refuse(400, f"missing query parameters: {', '.join(missing)}")
@@ -181,9 +181,8 @@ class JobControl:
                 400, f'key={query["key"]!r} is not JSON; write "user-1" with its quotes, 17, or [1, "a"] for a tuple'
             )
         try:
-            value = self._client.query_state(query["uid"], query["name"], key)
-            value = value.result() if hasattr(value, "result") else value
-        except (PenstockError, AttributeError, KeyError, ValueError) as error:
+            value = self._client.query_state(query["uid"], query["name"], key).result()
+        except PenstockError as error:
             return refuse(404, f"{type(error).__name__}: {error}")
         return Answer(200, {"uid": query["uid"], "name": query["name"], "key": query["key"], **shown(value)})
 

@@ -47,6 +47,10 @@ def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
     by_folder = command("info", str(home / "jobs" / detached / "job"), "--json")
     assert json.loads(by_folder.stdout)["jid"] == detached
 
+    newest = command("state", detached, "newest", "reduce", "3")
+    assert newest.returncode == 0, newest.stderr
+    assert int(newest.stdout) % 10 == 3
+
     saved = command("savepoint", "from-the-shell", str(home / "saved"))
     assert saved.returncode == 0, saved.stderr
     location = saved.stdout.strip()

@@ -25,7 +25,7 @@ env = StreamExecutionEnvironment.get_execution_environment()
 env.enable_checkpointing(10)
 source = DataGeneratorSource(lambda index: index, None, rate_per_second=1000)
 stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
-stream.key_by(lambda n: n % 10).map(lambda n: n).uid("work").filter(lambda n: False).print().uid("out")
+stream.key_by(lambda n: n % 10).reduce(lambda a, b: max(a, b)).uid("newest").filter(lambda n: False).print().uid("out")
 print("the program's words")
 env.execute(sys.argv[1] if len(sys.argv) > 1 else "endless")
 """

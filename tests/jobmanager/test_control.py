@@ -13,7 +13,7 @@ import pytest
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_status import JobStatus
-from penstock.errors import NoResourceAvailableError
+from penstock.errors import JobDefinitionError, NoResourceAvailableError
 from penstock.jobmanager.control import JobControl
 from penstock.jobmanager.endpoint import Endpoint
 from penstock.jobmanager.facts import FactsRecorder
@@ -155,10 +155,13 @@ class _Client:
         self.asked.append(parallelism)
         return CompletableFuture(self.future)
 
-    def query_state(self, uid: str, name: str, key: Any) -> Any:
-        if name == "absent":
-            raise KeyError(name)
-        return {"uid": uid, "key": repr(key)}
+    def query_state(self, uid: str, state_name: str, key: Any) -> CompletableFuture[Any]:
+        future: Future[Any] = Future()
+        if state_name == "absent":
+            future.set_exception(JobDefinitionError("there is no such state"))
+        else:
+            future.set_result({"uid": uid, "key": repr(key)})
+        return CompletableFuture(future)
 
 
 @pytest.fixture

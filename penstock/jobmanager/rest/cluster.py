@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock import __version__
+from penstock.checkpoint import savepoint
 from penstock.errors import StorageError
 from penstock.jobmanager.dispatcher import Dispatcher
-from penstock.jobmanager.disposal import dispose_savepoint
 from penstock.jobmanager.documents import vertices
 from penstock.jobmanager.known_job import TERMINAL
 from penstock.jobmanager.prometheus import CONTENT_TYPE, exposition
@@ -95,8 +95,10 @@ def dispose(request: Request, disposal: DisposalRequest) -> Json:
     done: OrderedDict[str, Any] = request.app.state.disposals
     trigger_id, failure = uuid.uuid4().hex, None
     try:
-        dispose_savepoint(disposal.savepoint_path)
-    except (StorageError, OSError) as error:
+        if not disposal.savepoint_path.startswith("/") and "://" not in disposal.savepoint_path:
+            raise StorageError(f"{disposal.savepoint_path!r} is neither an absolute path nor a URL")
+        savepoint.dispose(disposal.savepoint_path)
+    except (StorageError, OSError, ValueError) as error:
         failure = {"class": type(error).__name__, "stack-trace": str(error)}
     done[trigger_id] = {} if failure is None else {"failure-cause": failure}
     while len(done) > _KEPT:
