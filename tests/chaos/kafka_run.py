@@ -50,6 +50,9 @@ def fill(topics: Topics, records: int) -> str:
             partition=partition,
             timestamps=[event(index)[1] for index in indices],
         )
+    for partition, messages in topics.committed(topic).items():
+        written = [int((message.value() or b"").partition(b"|")[2]) for message in messages]
+        assert written == list(range(partition, records, PARTITIONS)), f"partition {partition} was not filled in order"
     return topic
 
 

@@ -48,8 +48,14 @@ class Topics:
         key: Callable[[bytes], bytes] | None = None,
         headers: Sequence[tuple[str, bytes]] | None = None,
     ) -> None:
+        # Idempotent: without it a repeated request (a new topic's leader, a slow broker) may overtake the one behind it.
         producer = Producer(
-            {"bootstrap.servers": self.servers, "linger.ms": 5, "queue.buffering.max.messages": 2_000_000}
+            {
+                "bootstrap.servers": self.servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 2_000_000,
+            }
         )
         for index, value in enumerate(values):
             options: dict[str, Any] = {}
