@@ -39,6 +39,10 @@ class CorruptSnapshotError(StorageError):
     """A checkpoint file is missing, truncated or does not match its checksum; names the file."""
 
 
+class CheckpointFailedError(PenstockError):
+    """A checkpoint could not be completed, and no more failures are tolerated: the job goes back to the last one."""
+
+
 class StateLostError(PenstockError):
     """A slot was asked to go on from an epoch it does not have and no checkpoint holds: the job must go back."""
 

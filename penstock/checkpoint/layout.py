@@ -1,6 +1,7 @@
 """Where everything is inside a job folder: the only place that knows a path.
 
 job.json
+checkpoint-statistics.json                            counts and the newest checkpoints, for people
 generations/<g>.json                                  one per driver that took the folder over
 epochs/<n>.json                                       the plan of epoch n
 checkpoints/chk-<n>/manifest.json                     exists = checkpoint n is complete
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from penstock.protocol.ids import Attempt, CheckpointId, Epoch, Generation
 
 JOB = "job.json"
+STATISTICS = "checkpoint-statistics.json"
 CHECKPOINTS = "checkpoints"
 EPOCHS = "epochs"
 GENERATIONS = "generations"

@@ -10,13 +10,13 @@ from penstock.checkpoint.manifest import FileState, Manifest, StateHandle, TaskS
 from penstock.errors import StorageError
 from penstock.operators.subtask import SnapshotContents
 from penstock.state import snapshot_file
-from penstock.state.operator_lists import UNION, Dealer, newest_lists
+from penstock.state.operator_lists import OPERATOR_KINDS, UNION, Dealer
 from penstock.state.snapshot_file import TableDelta
 
 _CHANNEL_KIND = "channel"  # a table of its own: number on the way → (channel, event)
 
 
-def encode_contents(contents: SnapshotContents) -> bytes:
+def encode_contents(contents: SnapshotContents, compression: str | None = None) -> bytes:
     meta: dict[str, Any] = {"gate": contents.gate, "finished": contents.finished, "full": contents.full}
     tables = contents.tables
     if contents.channel_state:
@@ -32,7 +32,7 @@ def encode_contents(contents: SnapshotContents) -> bytes:
             values=[event for _, event in contents.channel_state],
         )
         tables = [*tables, channels]
-    return snapshot_file.encode(tables, meta=meta)
+    return snapshot_file.encode(tables, meta=meta, compression=compression)
 
 
 def decode_contents(data: bytes, source: str) -> SnapshotContents:
@@ -70,10 +70,17 @@ def contents_for(
     mine = _tasks_of(manifest, state_id, set(operators))
     same = [t for t in mine if t.vertex == state_id and t.parallelism == parallelism and t.subtask == subtask]
     if same and all(t.vertex == state_id for t in mine):
-        own = chain_contents(same[0], read)
-        union = any(table.kind == UNION for contents in own for table in contents.tables)
+        last: SnapshotContents | None = None
+        for contents in chain_contents(same[0], read):
+            if last is not None:
+                yield last
+            last = contents
+        union = last is not None and any(table.kind == UNION for table in last.tables)
         for task in mine if union else same:  # in the same order for everyone
-            yield from own if task is same[0] else map(_union_only, chain_contents(task, read))
+            if task is not same[0]:
+                yield from map(_union_only, chain_contents(task, read))
+            elif last is not None:
+                yield last
         return
     dealer = Dealer(subtask, parallelism)
     for task in mine:
@@ -94,20 +101,25 @@ def _tasks_of(manifest: Manifest, state_id: str, operators: set[str]) -> list[Ta
     return [t for t in manifest.tasks if t.vertex == state_id] or list(manifest.tasks)
 
 
-def chain_contents(task: TaskState, read: Callable[[StateHandle], bytes]) -> list[SnapshotContents]:
-    """A full snapshot and its deltas. Of each operator list the newest counts; of the gate and the channels the last."""
-    chain = []
-    for handle in task.handles:
+def chain_contents(task: TaskState, read: Callable[[StateHandle], bytes]) -> Iterator[SnapshotContents]:
+    """A full snapshot and its deltas, one file at a time: the state may be larger than memory. Of each operator list the
+    newest counts, and comes with the last file; of the gate and the channels the last."""
+    lists: dict[tuple[str, str], TableDelta] = {}
+    for index, handle in enumerate(task.handles):
         source = (
             handle.path if isinstance(handle, FileState) else f"manifest (inline state of {task.vertex}/{task.subtask})"
         )
-        chain.append(decode_contents(read(handle), source))
-    for contents, tables in zip(chain, newest_lists([contents.tables for contents in chain]), strict=True):
-        contents.tables = tables
-        if contents is not chain[-1]:
+        contents = decode_contents(read(handle), source)
+        for table in contents.tables:
+            if table.kind in OPERATOR_KINDS:
+                lists[table.operator, table.name] = table
+        contents.tables = [table for table in contents.tables if table.kind not in OPERATOR_KINDS]
+        if index == len(task.handles) - 1:
+            contents.tables += lists.values()
+        else:
             contents.gate = None
             contents.channel_state = []
-    return chain
+        yield contents
 
 
 def _union_only(contents: SnapshotContents) -> SnapshotContents:

@@ -69,7 +69,7 @@ class SavepointWriter:
         return writer
 
     def _load(self, task: TaskState) -> None:
-        chain = chain_contents(task, read_absolute)
+        chain = list(chain_contents(task, read_absolute))
         by_state: dict[tuple[str, str], list[TableDelta]] = {}
         for contents in chain:
             if contents.channel_state:

@@ -160,14 +160,16 @@ def merge(tables: Iterable[TableDelta]) -> dict[tuple[Any, Any], tuple[int, Any]
     merged: dict[tuple[Any, Any], tuple[int, Any]] = {}
     for table in tables:
         namespaces = table.namespaces or [None] * len(table)
-        map_keys: list[Any] | None = getattr(table, "map_keys", None)
+        map_keys = table.map_keys
         for index, (group, key, namespace) in enumerate(zip(table.key_groups, table.keys, namespaces, strict=True)):
             gone = table.deleted is not None and table.deleted[index]
             entry, value = (key, namespace), table.values[index]
             if map_keys is not None:
-                before = merged.get(entry, (0, {}))[1]
-                value = {k: v for k, v in before.items() if k != map_keys[index]}
-                if not gone:
+                found = merged.get(entry)
+                value = {} if found is None else found[1]
+                if gone:
+                    value.pop(map_keys[index], None)
+                else:
                     value[map_keys[index]] = table.values[index]
                 gone = not value
             if gone:

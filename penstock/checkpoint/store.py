@@ -234,6 +234,16 @@ class CheckpointStore:
             self.storage.delete(path)
         return Subsumed(checkpoints=tuple(subsumed), files=tuple(unneeded))
 
+    def discard_all(self) -> None:
+        """The job is over and nobody shall resume it: newest manifests last, so that what is visible is always whole."""
+        paths = self.storage.list(layout.CHECKPOINTS)
+        for checkpoint in layout.completed_checkpoints(paths):
+            self.storage.delete(layout.checkpoint_manifest(checkpoint))
+        for path in self.storage.list(layout.CHECKPOINTS):
+            self.storage.delete(path)
+        for epoch in layout.planned_epochs(self.storage.list(layout.EPOCHS)):
+            self.storage.delete(layout.epoch_plan(epoch))
+
     def _read_file(self, path: str, size: int, crc32: int) -> bytes:
         advice = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"
         try:

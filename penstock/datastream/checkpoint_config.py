@@ -18,6 +18,7 @@ class CheckpointConfig:
     """How often, how and for how long checkpoints are taken. Times are milliseconds; setters return the object."""
 
     def __init__(self) -> None:
+        self._set: dict[str, str] = {}  # by configuration key, without its prefix
         self._mode = CheckpointingMode.EXACTLY_ONCE
         self._interval = -1
         self._timeout = 600_000
@@ -38,6 +39,7 @@ class CheckpointConfig:
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
         self._mode = checkpointing_mode
+        self._set["mode"] = checkpointing_mode.name
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -54,6 +56,7 @@ class CheckpointConfig:
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """A checkpoint that is not complete after this long is given up."""
         self._timeout = _at_least("checkpoint timeout", checkpoint_timeout, _MINIMAL_MS)
+        self._set["timeout"] = f"{checkpoint_timeout} ms"
         return self
 
     def get_min_pause_between_checkpoints(self) -> int:
@@ -62,6 +65,7 @@ class CheckpointConfig:
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
         """The least time between the end of a checkpoint and the start of the next."""
         self._min_pause = _at_least("minimum pause between checkpoints", min_pause_between_checkpoints, 0)
+        self._set["min-pause"] = f"{min_pause_between_checkpoints} ms"
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
@@ -69,6 +73,7 @@ class CheckpointConfig:
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         self._max_concurrent = _at_least("maximum of concurrent checkpoints", max_concurrent_checkpoints, 1)
+        self._set["max-concurrent-checkpoints"] = str(max_concurrent_checkpoints)
         return self
 
     def is_fail_on_checkpointing_errors(self) -> bool:
@@ -86,12 +91,14 @@ class CheckpointConfig:
         self._tolerable_failures = _at_least(
             "number of tolerable checkpoint failures", tolerable_checkpoint_failure_number, 0
         )
+        self._set["tolerable-failed-checkpoints"] = str(tolerable_checkpoint_failure_number)
         return self
 
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
         self._retention = retention_mode
+        self._set["externalized-checkpoint-retention"] = retention_mode.name
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
@@ -145,8 +152,10 @@ class CheckpointConfig:
     def get_checkpoint_storage(self) -> CheckpointStorage | None:
         return self._storage
 
-    def _storage_settings(self) -> dict[str, str]:
-        return {} if self._storage is None else self._storage._settings()
+    def to_settings(self) -> dict[str, str]:
+        """What was set here, as configuration keys; what was not is as configured."""
+        settings = {f"execution.checkpointing.{key}": value for key, value in self._set.items()}
+        return settings if self._storage is None else {**settings, **self._storage.to_settings()}
 
 
 def _at_least(what: str, value: int, least: int) -> int:

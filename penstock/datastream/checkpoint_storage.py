@@ -1,8 +1,4 @@
-"""Where checkpoints go, as PyFlink describes it: an argument of `CheckpointConfig.set_checkpoint_storage`.
-
-Penstock always writes checkpoints to a folder that every slot reaches. What the two kinds differ in is how large a
-snapshot of one subtask may be before it is a file of its own instead of part of the manifest.
-"""
+"""Where checkpoints go, as PyFlink describes it: an argument of `CheckpointConfig.set_checkpoint_storage`."""
 
 from __future__ import annotations
 
@@ -23,17 +19,13 @@ class CheckpointStorage(ABC):
         """The folder; None: the configuration says it."""
 
     @abstractmethod
-    def _inline_threshold(self) -> int | None:
-        """Snapshots up to this many bytes are part of the manifest; None: as configured."""
-
-    def _settings(self) -> dict[str, str]:
-        path, threshold = self.get_checkpoint_path(), self._inline_threshold()
-        settings = {} if path is None else {"execution.checkpointing.dir": path}
-        return settings if threshold is None else {**settings, "penstock.checkpoint.inline-threshold": str(threshold)}
+    def to_settings(self) -> dict[str, str]:
+        """The same choice as configuration keys."""
 
 
 class JobManagerCheckpointStorage(CheckpointStorage):
-    """Small state: every snapshot of up to `max_state_size` bytes is kept in the checkpoint's manifest."""
+    """Checkpoints in the memory of the driver: for small state, snapshots of up to `max_state_size` bytes. They survive the
+    loss of slots and restarts of the job in this driver, and not the driver itself."""
 
     DEFAULT_MAX_STATE_SIZE: Final = 5 * 1024 * 1024
 
@@ -53,8 +45,11 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         """None: savepoints go where they are asked for, or to the environment's default savepoint directory."""
         return None
 
-    def _inline_threshold(self) -> int:
-        return self._max_state_size
+    def to_settings(self) -> dict[str, str]:
+        return {
+            "execution.checkpointing.storage": "jobmanager",
+            "penstock.checkpoint.driver.max-state-size": str(self._max_state_size),
+        }
 
     def __str__(self) -> str:
         return f"JobManagerCheckpointStorage(path={self._path}, max_state_size={self._max_state_size})"
@@ -96,8 +91,11 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         """At least the threshold. No effect: a snapshot is written in one piece."""
         return max(self._write_buffer_size, self.get_min_file_size_threshold())
 
-    def _inline_threshold(self) -> int | None:
-        return None if self._threshold < 0 else self._threshold
+    def to_settings(self) -> dict[str, str]:
+        settings = {"execution.checkpointing.storage": "filesystem", "execution.checkpointing.dir": self._path}
+        if self._threshold >= 0:
+            settings["penstock.checkpoint.inline-threshold"] = str(self._threshold)
+        return settings
 
     def __str__(self) -> str:
         return f"FileSystemCheckpointStorage(path={self._path}, threshold={self.get_min_file_size_threshold()})"

@@ -7,4 +7,5 @@ from enum import Enum
 
 class CheckpointingMode(Enum):
     EXACTLY_ONCE = 0  # barriers are aligned: every record counts once
-    AT_LEAST_ONCE = 1  # no waiting for barriers: records may count twice after a recovery
+    AT_LEAST_ONCE = 1  # sinks emit at the end of every epoch: what a recovery reads again, they emit again
+    AT_MOST_ONCE = 2  # not Flink's: after a failure nothing is read again, and state starts empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import threading
 import time
@@ -14,6 +15,7 @@ from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
 from penstock.errors import PenstockError
+from penstock.jobmanager.checkpoint_statistics import CheckpointStatistics
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.life_cycle import Failure, LifeCycle
@@ -161,6 +163,10 @@ class JobClient:
     def epoch_reports(self) -> list[EpochReport]:
         """The latest epochs, oldest first: rates, watermarks, checkpoint sizes, busy times."""
         return list(self._reports)
+
+    def checkpoint_statistics(self) -> CheckpointStatistics:
+        """Counts over all starts of this job folder, and the newest checkpoints with size, duration and reason of failure."""
+        return copy.deepcopy(self._job.master.statistics.statistics)
 
     def __repr__(self) -> str:
         return f"<JobClient {self._job_id} {self._life.state.name}>"

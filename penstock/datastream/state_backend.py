@@ -1,34 +1,57 @@
-"""Where working state lives. Settings only; the backends themselves are in `penstock.state`."""
+"""Where working state lives. Settings only; the backends themselves are in `penstock.state`.
+
+Flink's older names (Memory-, Fs-, RocksDBStateBackend) said in one word where state and where checkpoints are kept; they
+mean a backend and a checkpoint storage here too.
+"""
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat.absent import missing_name
+from penstock.errors import ConfigurationError
 
-__all__ = ["HashMapStateBackend", "StateBackend"]
+__all__ = [
+    "EmbeddedRocksDBStateBackend",
+    "FsStateBackend",
+    "HashMapStateBackend",
+    "MemoryStateBackend",
+    "RocksDBStateBackend",
+    "StateBackend",
+]
 
 
-class StateBackend(ABC):  # noqa: B024 - a choice between its kinds, which differ in settings only
-    """The choice of a state backend."""
+class StateBackend(ABC):
+    """The choice of a state backend. Two of one kind with equal settings are equal."""
+
+    @abstractmethod
+    def to_settings(self) -> dict[str, str]:
+        """The same choice as configuration keys."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in vars(self).items() if value)
+        return f"{type(self).__name__}({settings})" if settings else type(self).__name__
 
 
 class HashMapStateBackend(StateBackend):
     """Live objects in the memory of the slot: fastest, and limited by it."""
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HashMapStateBackend)
-
-    def __hash__(self) -> int:
-        return hash(HashMapStateBackend)
-
-    def __str__(self) -> str:
-        return "HashMapStateBackend"
+    def to_settings(self) -> dict[str, str]:
+        return {"state.backend.type": "hashmap"}
 
 
 class EmbeddedRocksDBStateBackend(StateBackend):
-    """RocksDB on the local disk of the slot: for state larger than memory. Keys and values are serialized."""
+    """RocksDB on the local disk of the slot: for state larger than memory. Keys and values are serialized.
+
+    Checkpoints are incremental unless that is turned off. Needs the extra `rocksdb`.
+    """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
         if enable_incremental_checkpointing not in (None, True, False):
@@ -40,17 +63,111 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._db_storage_paths: list[str] = []
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        return bool(self._incremental)
+        return self._incremental is not False
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Local folders for the databases; none means the slot's own temporary folder."""
+        """Local folders for the databases; none means the system's folder for temporary files."""
         self._db_storage_paths = list(paths)
 
     def get_db_storage_paths(self) -> list[str]:
         return list(self._db_storage_paths)
 
-    def __str__(self) -> str:
-        return f"EmbeddedRocksDBStateBackend(incremental={self._incremental}, paths={self._db_storage_paths})"
+    def to_settings(self) -> dict[str, str]:
+        settings = {"state.backend.type": "rocksdb"}
+        if self._incremental is not None:
+            settings["execution.checkpointing.incremental"] = str(self._incremental).lower()
+        if self._db_storage_paths:
+            settings["state.backend.rocksdb.localdir"] = ",".join(self._db_storage_paths)
+        return settings
+
+
+class MemoryStateBackend(HashMapStateBackend):
+    """Flink's older name for: state on the heap, checkpoints in the memory of the driver."""
+
+    DEFAULT_MAX_STATE_SIZE = 5 * 1024 * 1024
+
+    def __init__(
+        self,
+        checkpoint_path: str | None = None,
+        savepoint_path: str | None = None,
+        max_state_size: int | None = None,
+        using_asynchronous_snapshots: bool | None = None,
+    ) -> None:
+        """Snapshots are always asynchronous where that helps: the last argument has no effect."""
+        self._max_state_size = self.DEFAULT_MAX_STATE_SIZE if max_state_size is None else max_state_size
+        self._savepoint_path = savepoint_path
+        self._checkpoint_path = checkpoint_path
+
+    def get_max_state_size(self) -> int:
+        return self._max_state_size
+
+    def to_settings(self) -> dict[str, str]:
+        return {
+            **super().to_settings(),
+            **_savepoints(self._savepoint_path),
+            "execution.checkpointing.storage": "jobmanager",
+            "penstock.checkpoint.driver.max-state-size": str(self._max_state_size),
+        }
+
+
+class FsStateBackend(HashMapStateBackend):
+    """Flink's older name for: state on the heap, checkpoints in a folder."""
+
+    def __init__(
+        self,
+        checkpoint_directory_uri: str | None = None,
+        default_savepoint_directory_uri: str | None = None,
+        file_state_size_threshold: int | None = None,
+        write_buffer_size: int | None = None,
+        using_asynchronous_snapshots: bool | None = None,
+    ) -> None:
+        """The last two arguments have no effect: files are written whole, and asynchronously where that helps."""
+        if checkpoint_directory_uri is None:
+            raise ConfigurationError("FsStateBackend needs the folder for checkpoints: checkpoint_directory_uri")
+        self._checkpoint_path = checkpoint_directory_uri
+        self._savepoint_path = default_savepoint_directory_uri
+        self._threshold = file_state_size_threshold
+
+    def get_checkpoint_path(self) -> str:
+        return self._checkpoint_path
+
+    def to_settings(self) -> dict[str, str]:
+        settings = {**super().to_settings(), **_savepoints(self._savepoint_path), **_folder(self._checkpoint_path)}
+        if self._threshold is not None:
+            settings["penstock.checkpoint.inline-threshold"] = str(self._threshold)
+        return settings
+
+
+class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
+    """Flink's older name for: state in RocksDB, checkpoints in a folder."""
+
+    def __init__(
+        self,
+        checkpoint_data_uri: str | None = None,
+        enable_incremental_checkpointing: bool | None = None,
+        checkpoint_stream_backend: Any = None,
+    ) -> None:
+        super().__init__(enable_incremental_checkpointing)
+        if checkpoint_data_uri is None and not isinstance(checkpoint_stream_backend, StateBackend):
+            raise ConfigurationError("RocksDBStateBackend needs the folder for checkpoints: checkpoint_data_uri")
+        self._checkpoint_path = checkpoint_data_uri
+        self._checkpoint_backend: StateBackend | None = checkpoint_stream_backend
+
+    def to_settings(self) -> dict[str, str]:
+        storage = (
+            self._checkpoint_backend.to_settings()
+            if self._checkpoint_backend is not None
+            else _folder(str(self._checkpoint_path))
+        )
+        return {**storage, **super().to_settings()}
+
+
+def _folder(path: str) -> dict[str, str]:
+    return {"execution.checkpointing.storage": "filesystem", "execution.checkpointing.dir": path}
+
+
+def _savepoints(path: str | None) -> dict[str, str]:
+    return {} if path is None else {"execution.checkpointing.savepoint-dir": path}
 
 
 if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here

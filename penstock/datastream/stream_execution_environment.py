@@ -33,7 +33,7 @@ from penstock.datastream.functions import CheckpointedFunction
 from penstock.datastream.iterative_stream import OpenIteration, settle
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.misuse import call_site, check_program
-from penstock.datastream.state_backend import HashMapStateBackend, StateBackend
+from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.explain import explain, plan_json
@@ -44,6 +44,7 @@ from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.launch import launch
 from penstock.jobmanager.settings import JobSettings
+from penstock.jobmanager.state_settings import state_settings
 from penstock.operators.base import Operator
 from penstock.operators.batch import batch_operator
 from penstock.operators.sink import SinkOperator
@@ -63,7 +64,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             self._configuration.add_all(configuration)
         self._config = ExecutionConfig()
         self._checkpoint_config = CheckpointConfig()
-        self._state_backend: StateBackend = HashMapStateBackend()
+        self._state_backend: StateBackend | None = None  # None: as configured
         self._restart: RestartStrategyConfiguration | None = None
         self._runtime_mode: RuntimeExecutionMode | None = None  # None: as configured
         configured = self._configuration.get_string("parallelism.default", str(self.get_default_local_parallelism()))
@@ -141,15 +142,20 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         return self._checkpoint_config.get_checkpointing_mode()
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
-        if not isinstance(state_backend, HashMapStateBackend):
+        """Goes over `state.backend.type`; Flink's older backends also say where checkpoints are kept."""
+        if not isinstance(state_backend, StateBackend):
             raise JobDefinitionError(
-                f"{type(state_backend).__name__} is not there yet: state lives in HashMapStateBackend"
+                f"{state_backend!r} is not a state backend: choose HashMapStateBackend() or EmbeddedRocksDBStateBackend()"
             )
         self._state_backend = state_backend
         return self
 
     def get_state_backend(self) -> StateBackend:
-        return self._state_backend
+        """As set here, or as configured."""
+        if self._state_backend is not None:
+            return self._state_backend
+        configured = state_settings(self._configuration.to_dict()).backend
+        return EmbeddedRocksDBStateBackend() if configured == "rocksdb" else HashMapStateBackend()
 
     def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> StreamExecutionEnvironment:
         self._restart = restart_strategy
@@ -408,9 +414,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     def _effective_configuration(self) -> dict[str, str]:
         """What was set in code goes over what was configured; PENSTOCK_RUNTIME goes over both."""
         settings = self._configuration.to_dict()
+        if self._state_backend is not None:
+            settings.update(self._state_backend.to_settings())
+        settings.update(self._checkpoint_config.to_settings())
         if self._checkpoint_config.is_checkpointing_enabled():
             settings["execution.checkpointing.interval"] = f"{self._checkpoint_config.get_checkpoint_interval()} ms"
-        settings.update(self._checkpoint_config._storage_settings())
         runtime = os.environ.get("PENSTOCK_RUNTIME")
         if runtime:
             settings["penstock.runtime"] = runtime

@@ -14,6 +14,11 @@ class AbortedCheckpoints:
     def committed(self, checkpoint: int) -> None:
         self._begun.discard(checkpoint)
 
+    def declined(self, checkpoint: int) -> None:
+        """It could not be stored; the job goes on."""
+        self._begun.discard(checkpoint)
+        self.to_tell = (*self.to_tell, checkpoint)
+
     def epoch_completed(self) -> None:
         self.to_tell = ()
 

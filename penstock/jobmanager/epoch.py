@@ -38,6 +38,7 @@ class EpochPlan:
     base_checkpoint: int | None
     restorable: bool  # no epoch has run since `base_checkpoint`: a lost task can be restored from it
     job_attempt: int = 0
+    no_inline: frozenset[TaskId] = frozenset()  # tasks with enough small snapshots in the manifest
     savepoint: str | None = None  # a folder: every task writes a full snapshot into it as well
     last: bool = False  # no epoch follows as things stand: the sources end, the job stops or is rescaled here
     graph_version: int = 0  # one more for every rescale of the running job
@@ -49,11 +50,10 @@ class EpochPlan:
         """Tasks take a snapshot at the end of this epoch."""
         return self.checkpoint or self.savepoint is not None
 
-    def full_snapshot(self, task: TaskId, compact_after: int) -> bool:
-        """All of the task's state, not only what changed: there is nothing to build on, the chain has grown too long, or
-        the snapshot must stand alone."""
-        chain = self.chain_lengths.get(task, 0)
-        return self.savepoint is not None or chain == 0 or chain > compact_after
+    def full_snapshot(self, task: TaskId) -> bool:
+        """All of the task's state, not only what changed: the driver wants nothing built on the chain any more, or the
+        snapshot must stand alone."""
+        return self.savepoint is not None or self.chain_lengths.get(task, 0) == 0
 
     @property
     def finished(self) -> bool:
@@ -63,12 +63,13 @@ class EpochPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAck:
-    """A task's acknowledgement of barrier n: sent only when its snapshot is durable."""
+    """A task's acknowledgement of barrier n. Its snapshot is in it, or was handed to the thread that stores it."""
 
     task: TaskId
     epoch: int
     attempt: str
-    handle: StateHandle | None = None  # None: not a checkpoint
+    handle: StateHandle | None = None  # None: not a checkpoint, or `uploading`
+    uploading: bool = False  # the snapshot is on its way to storage; `Uploaded` follows
     full: bool = True
     savepoint: StateHandle | None = None  # in the savepoint's folder
     savepoint_error: str | None = None  # why it is not: the job goes on without that savepoint

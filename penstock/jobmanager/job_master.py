@@ -7,6 +7,7 @@ design's §4: manifest (the instant of commit), then sinks, and only then may th
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,16 +19,20 @@ from penstock.checkpoint.manifest import Manifest, TaskState, pack_committables,
 from penstock.checkpoint.state_data import query_newest
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
+from penstock.checkpoint.upload import UploadInbox
 from penstock.connectors.base import Committer, Json
 from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.jobmanager import faults
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.accumulators import JobAccumulators
 from penstock.jobmanager.admission import Admission
+from penstock.jobmanager.checkpoint_statistics import StatisticsKeeper
+from penstock.jobmanager.checkpointing import PATIENCE_MS, Checkpointing, Settled
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, SourceRanges, TaskAck
 from penstock.jobmanager.loops import LoopTracker
+from penstock.jobmanager.pending_checkpoints import PendingCheckpoint
 from penstock.jobmanager.plan_log import PlanLog
 from penstock.jobmanager.recovery import import_savepoint
 from penstock.jobmanager.reporting import epoch_report
@@ -35,6 +40,7 @@ from penstock.jobmanager.requests import Requests
 from penstock.jobmanager.rescales import Rescales
 from penstock.jobmanager.savepoints import PendingSavepoint
 from penstock.jobmanager.serving import Asked, give_up, next_asked
+from penstock.jobmanager.skip_ahead import skip_ahead
 from penstock.jobmanager.source_planner import SourcePlanner
 from penstock.jobmanager.state_chains import StateChains, task_state
 from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch, Duplicate, Unknown
@@ -90,6 +96,10 @@ class JobMaster:
         self.graph_version = 0
         self._rescales = Rescales(job.settings.autoscale)
         self._sources = SourcePlanner(job.sources, self._admission, job.alignments)
+        self.inbox = UploadInbox()  # what slots report of snapshots they store
+        self.statistics = StatisticsKeeper(storage, clock)
+        self.patience_ms = PATIENCE_MS
+        self.finish_uploads: Callable[[], None] = lambda: None  # for a runtime that stores nothing by itself
         self.accumulators = JobAccumulators()
         self._aborted = AbortedCheckpoints()
         self._reset_volatile()
@@ -97,11 +107,26 @@ class JobMaster:
     def _reset_volatile(self) -> None:
         self._coordinator: CheckpointCoordinator[TaskAck] = CheckpointCoordinator(self._tasks)
         self._accepted: dict[TaskId, str] = {}
-        self._chains = StateChains(self.job.graph)
+        self._chains = StateChains(
+            self.job.graph, compact_after=self.settings.compact_after, incremental=self.settings.incremental
+        )
+        self._checkpoints = Checkpointing(
+            self.settings,
+            self.inbox,
+            self._chains,
+            complete=self._complete_checkpoint,
+            inherit=self._inherit,
+            declined=lambda checkpoint: self._aborted.declined(checkpoint),
+            patience_ms=lambda: self.patience_ms,
+            finish_uploads=lambda: self.finish_uploads(),
+            now_ms=self.clock,
+            statistics=self.statistics,
+        )
+        self._last_planned = 0
+        self._between = Settled()  # between two epochs: in the next one's report
         self._plans = PlanLog(self.storage)
         self._pending: dict[int, _Pending] = {}
         self._uncommitted: dict[str, list[Any]] = {}  # pre-committed since the last checkpoint, by sink
-        self._last_checkpoint_ms = self.clock()
         self._last_run_ms = 0
         self._dirty = False
         self._processing_time = 0
@@ -119,6 +144,7 @@ class JobMaster:
         """Become the job folder's owner. `recover` comes next, and may fail and be called again."""
         if self.storage is not None:
             self.generation = ownership.acquire(self.storage, ownership.OwnerInfo.current())
+        self.statistics.load()
 
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
@@ -143,6 +169,8 @@ class JobMaster:
         self.finished = manifest is not None and manifest.finished
         if manifest is not None and manifest.finished and self.store is not None:
             self.accumulators.read(manifest, self.store.read_state)
+        if manifest is not None:
+            self.statistics.restored(int(manifest.checkpoint_id))
         self._sources.restart({} if manifest is None else manifest.sources)
         self._plans.load(self.epoch)
 
@@ -154,7 +182,7 @@ class JobMaster:
             store.set_aside(checkpoint)
         path = self.settings.recovery_path
         if path is None or (own is not None and own.statistics.get("restored_from") == path):
-            return own
+            return self._skip_ahead(store, own) if self.settings.mode == "AT_MOST_ONCE" else own
         return import_savepoint(
             path,
             store,
@@ -167,6 +195,18 @@ class JobMaster:
             check=lambda manifest: check_claims(
                 manifest, self.job.graph.job, ignore_unclaimed=self.settings.ignore_unclaimed_state
             ),
+        )
+
+    def _skip_ahead(self, store: CheckpointStore, own: Manifest | None) -> Manifest | None:
+        return skip_ahead(
+            store,
+            store.storage,
+            own,
+            job_id=self.job.job_id,
+            job_name=self.job.graph.job.job_name,
+            max_parallelism=self.job.graph.job.max_parallelism,
+            generation=self.generation,
+            now_ms=self.clock(),
         )
 
     def abandon_requests(self, *, ended: bool = False) -> None:
@@ -229,6 +269,7 @@ class JobMaster:
         `stop` makes it a checkpoint whatever the interval says. `spark_finished` names the sources Spark reads and
         whether they have ended; `spark_data` says that they bring something in this epoch.
         """
+        self._between = self._between.and_(self.settle())
         if epoch != self.epoch + 1 + len(self._pending):
             raise ProtocolError(f"epoch {epoch} was planned after {self.epoch} with {len(self._pending)} pending")
         now = max(self.clock(), self._processing_time)
@@ -265,11 +306,12 @@ class JobMaster:
         restorable, self._dirty = not self._dirty, True
         plan = EpochPlan(
             epoch=epoch,
-            checkpoint=self.store is not None and (stop or finished or self._checkpoint_due()),
+            checkpoint=self.store is not None and (stop or finished or self._checkpoints.due),
             processing_time=now,
             sources=sources,
             accepted=dict(self._accepted),
             chain_lengths=self._chains.lengths(self._tasks),
+            no_inline=self._chains.no_inline(),
             base_checkpoint=None if self.restored is None else int(self.restored.checkpoint_id),
             restorable=restorable,
             job_attempt=self.job_attempt,
@@ -283,6 +325,9 @@ class JobMaster:
             self._aborted.begun(epoch)
         if not drain:  # a drain that fails is not done again: the sources did not really end here
             self._plans.add(plan, states, known=logged is not None)
+        self._last_planned = epoch
+        if plan.checkpoint:
+            self._checkpoints.triggered_ms = self.clock()
         self._coordinator.begin(epoch, checkpoint=plan.checkpoint)
         self._pending[epoch] = _Pending(plan=plan, states=states, started=time.perf_counter(), asked=asked)
         self.reach("before-run", epoch)
@@ -297,17 +342,10 @@ class JobMaster:
         self.epoch = epoch
         self._coordinator.reset(epoch)
 
-    def _checkpoint_due(self) -> bool:
-        """By the clock, not by the epoch's processing time: a replayed epoch has that of its first run. A clock that was
-        set back must not put checkpoints off until it has caught up."""
-        interval = self.settings.checkpoint_interval_ms
-        elapsed = self.clock() - self._last_checkpoint_ms
-        return interval is not None and (elapsed >= interval or elapsed < 0)
-
     def _due(self, now: int) -> bool:
         """Reasons to run an epoch that brings no data: a timer, a checkpoint owed, idleness to be noticed."""
         timer = self._next_timer is not None and self._next_timer <= now
-        owed = self._dirty and self.store is not None and self._checkpoint_due()
+        owed = self._dirty and self.store is not None and self._checkpoints.due
         return timer or owed or now - self._last_run_ms >= self.settings.quiet_interval_ms
 
     # ---------------------------------------------------------------- completion
@@ -354,7 +392,7 @@ class JobMaster:
         self._aborted.epoch_completed()
         self.accumulators.completed(epoch, (ack.accumulators for _, ack in sorted(completed.acks.items())))
         self._loops.completed(completed.acks.values(), plan.processing_time)
-        size, manifest_ms, commit_ms = self._make_durable(pending, completed)
+        settled, self._between = self._between.and_(self._make_durable(pending, completed)), Settled()
         saved = savepoint is not None and self._save(pending, savepoint, completed)
         stopped = savepoint is not None and savepoint.ends_run and saved
         self.finished = stopped or (plan.finished and self._loops.empty)
@@ -366,9 +404,9 @@ class JobMaster:
             completed.acks,
             wall_ms=self.clock(),
             duration_ms=(time.perf_counter() - pending.started) * 1000,
-            checkpoint_bytes=size,
-            manifest_ms=manifest_ms,
-            commit_ms=commit_ms,
+            checkpoint_bytes=settled.size,
+            manifest_ms=settled.manifest_ms,
+            commit_ms=settled.commit_ms,
             generation=int(self.generation),
         )
         self._admission.observe(records=report.records_in, duration_ms=report.duration_ms)
@@ -381,29 +419,61 @@ class JobMaster:
         self.reach("before-spark-log", epoch)
         return report
 
-    def _make_durable(self, pending: _Pending, completed: CompletedEpoch[TaskAck]) -> tuple[int, float, float]:
+    def settle(self, wait_ms: float = 0) -> Settled:
+        """Complete what has been stored meanwhile. Called before every epoch; a runtime that ends may wait a while."""
+        return self._checkpoints.settle(wait_ms)
+
+    def _make_durable(self, pending: _Pending, completed: CompletedEpoch[TaskAck]) -> Settled:
+        """Without checkpoints the epoch's output is committed now; with them it waits for the next that completes."""
         plan = pending.plan
-        committables = dict(sorted(self._uncommitted.items()))
-        size, manifest_ms = 0, 0.0
+        if self.store is None:
+            return Settled(commit_ms=self._commit_sinks(plan.epoch, self._take_committables()))
+        at_once = Settled()
+        if self.settings.mode != "EXACTLY_ONCE":  # what a failure repeats, or skips, is then the mode's promise
+            at_once = Settled(commit_ms=self._commit_sinks(plan.epoch, self._take_committables()))
+        if not plan.checkpoint:
+            self._checkpoints.epoch_without_checkpoint(plan.epoch)
+            return at_once.and_(self.settle())
+        finished = plan.finished and self._loops.empty
+        checkpoint = PendingCheckpoint(
+            epoch=plan.epoch,
+            completed=completed,
+            committables=self._take_committables(),
+            describe=functools.partial(self._manifest, pending, finished=finished),
+        )
+        return at_once.and_(self._checkpoints.acknowledged(checkpoint, last=plan.last))
+
+    def _take_committables(self) -> dict[str, list[Any]]:
+        taken, self._uncommitted = dict(sorted(self._uncommitted.items())), {}
+        return taken
+
+    def _inherit(self, committables: dict[str, list[Any]]) -> None:
+        for sink_id, made in committables.items():
+            self._uncommitted[sink_id] = [*made, *self._uncommitted.get(sink_id, [])]
+
+    def _complete_checkpoint(self, checkpoint: PendingCheckpoint) -> Settled:
+        """The manifest, which is the instant of commit, then the sinks, then what is no longer needed goes."""
+        assert self.store is not None
         started = time.perf_counter()
-        if self.store is not None:
-            if not plan.checkpoint:
-                return 0, 0.0, 0.0
-            size = self._write_manifest(pending, completed, committables)
-            manifest_ms = (time.perf_counter() - started) * 1000
-            self.reach("after-manifest", plan.epoch)
-        self._uncommitted = {}
+        size = self._write_manifest(checkpoint)
+        manifest_ms = (time.perf_counter() - started) * 1000
+        self.reach("after-manifest", checkpoint.epoch)
+        commit_ms = 0.0
+        if self.settings.mode == "EXACTLY_ONCE":
+            commit_ms = self._commit_sinks(checkpoint.epoch, checkpoint.committables)
+        self.store.subsume()
+        self._plans.forget(checkpoint.epoch)
+        assert self.restored is not None
+        self._sources.checkpoint_complete(self.restored.sources)
+        return Settled(size=size, manifest_ms=manifest_ms, commit_ms=commit_ms)
+
+    def _commit_sinks(self, epoch: int, committables: Mapping[str, list[Any]]) -> float:
         started = time.perf_counter()
         for index, (sink_id, committer) in enumerate(self._committers.items()):
             if index or len(self._committers) == 1:
-                self.reach("during-sink-commit", plan.epoch)
-            committer.commit(plan.epoch, committables.get(sink_id, []))
-        commit_ms = (time.perf_counter() - started) * 1000
-        if self.store is not None:
-            self.store.subsume()
-            self._plans.forget(plan.epoch)
-            self._sources.checkpoint_complete(pending.states)
-        return size, manifest_ms, commit_ms
+                self.reach("during-sink-commit", epoch)
+            committer.commit(epoch, committables.get(sink_id, []))
+        return (time.perf_counter() - started) * 1000
 
     def _save(self, pending: _Pending, savepoint: PendingSavepoint, completed: CompletedEpoch[TaskAck]) -> bool:
         """Whether the savepoint is there. If not, that is for who asked: the job goes on."""
@@ -415,40 +485,43 @@ class JobMaster:
                 for task, ack in sorted(completed.acks.items())
             )
             size = sum(ack.snapshot_bytes for ack in completed.acks.values())
-            savepoint.complete(self._manifest(pending, tasks, {}, size), tasks)
+            finished = pending.plan.finished and self._loops.empty
+            savepoint.complete(self._manifest(pending, tasks, {}, size, finished=finished), tasks)
         except (PenstockError, OSError) as error:
             savepoint.fail(error)
             return False
         self.reach("after-savepoint", completed.epoch)
         return True
 
-    def _write_manifest(
-        self, pending: _Pending, completed: CompletedEpoch[TaskAck], committables: dict[str, list[Any]]
-    ) -> int:
+    def _write_manifest(self, checkpoint: PendingCheckpoint) -> int:
         assert self.store is not None
         assert self.storage is not None
-        plan = pending.plan
-        tasks = self._chains.extend(completed.acks)
-        size = sum(ack.snapshot_bytes for ack in completed.acks.values())
-        manifest = self._manifest(pending, tasks, committables, size)
+        tasks = self._chains.extend(checkpoint.completed.acks, checkpoint.handles)
+        size = sum(checkpoint.sizes.values())
+        manifest: Manifest = checkpoint.describe(tasks, checkpoint.committables, size)
         ownership.check_current(self.storage, self.generation)
-        self.reach("before-manifest", plan.epoch)
+        self.reach("before-manifest", checkpoint.epoch)
         match self.store.commit(manifest):
             case Committed() | AlreadyCommitted():
                 pass
             case Fenced(by_generation=other):
                 raise FencedError(
-                    f"checkpoint {plan.epoch} of job {self.job.job_id} was written by generation {other} while this driver "
+                    f"checkpoint {checkpoint.epoch} of job {self.job.job_id} was written by generation {other} while this driver "
                     f"is generation {self.generation}: another driver runs this job; this one stops and changes nothing"
                 )
         self.restored = manifest
-        self._aborted.committed(plan.epoch)
-        self._last_checkpoint_ms = self.clock()
-        self._dirty = False
+        self._aborted.committed(checkpoint.epoch)
+        self._dirty = self._last_planned > checkpoint.epoch
         return size
 
     def _manifest(
-        self, pending: _Pending, tasks: tuple[TaskState, ...], committables: dict[str, list[Any]], size: int
+        self,
+        pending: _Pending,
+        tasks: tuple[TaskState, ...],
+        committables: dict[str, list[Any]],
+        size: int,
+        *,
+        finished: bool,
     ) -> Manifest:
         graph, plan = self.job.graph, pending.plan
         origin = None if self.restored is None else self.restored.statistics.get("restored_from")
@@ -465,7 +538,7 @@ class JobMaster:
             spark_offsets=pending.spark_offsets,
             tasks=tasks,
             committables={sink: pack_committables(made) for sink, made in committables.items()},
-            finished=plan.finished and self._loops.empty,
+            finished=finished,
             statistics={
                 "bytes": size,
                 **({} if origin is None else {"restored_from": origin}),
@@ -473,7 +546,13 @@ class JobMaster:
             },
         )
 
+    def cancelled(self) -> None:
+        """The user has cancelled the job; `close` follows. Checkpoints go if nobody wants to resume from them."""
+        if self.store is not None and self.settings.delete_on_cancel:
+            self.store.discard_all()
+
     def close(self) -> None:
+        self.statistics.write()
         self.abandon_requests(ended=True)
         self.requests.close("the job has ended")
         self._sources.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint import layout
+from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.errors import ConfigurationError, CorruptSnapshotError
 from penstock.jobmanager import attach
@@ -28,6 +29,11 @@ _log = logging.getLogger("penstock")
 def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
     from penstock.datastream.job_client import JobClient
 
+    if spark_frames and job.settings.mode == "AT_MOST_ONCE":
+        raise ConfigurationError(
+            "execution.checkpointing.mode is AT_MOST_ONCE, but the job reads from_spark streams, whose positions are Spark's: "
+            "after a failure they would be read again. Choose EXACTLY_ONCE or AT_LEAST_ONCE, or a source of Penstock's"
+        )
     job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)
     submitted_as, home = job.job_id, attach.home_of(configuration)
     if home is not None:
@@ -87,6 +93,8 @@ def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointSto
                 "penstock.job.dir or execution.checkpointing.dir"
             )
         return None
+    if settings.storage == "jobmanager":
+        return DriverStorage(settings.driver_max_state_size)
     if settings.job_dir is not None:
         return open_storage(settings.job_dir)
     if settings.checkpoint_dir is not None:
@@ -95,7 +103,8 @@ def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointSto
         return open_storage(otherwise)
     raise ConfigurationError(
         "checkpointing is on, but nothing says where to keep checkpoints: set 'penstock.job.dir' (this job's own folder, "
-        "from which it resumes by itself) or 'execution.checkpointing.dir' (a folder for all jobs)"
+        "from which it resumes by itself), 'execution.checkpointing.dir' (a folder for all jobs), or "
+        "'execution.checkpointing.storage' = 'jobmanager' (the driver's memory, for small state)"
     )
 
 

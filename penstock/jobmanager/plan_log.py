@@ -48,6 +48,10 @@ class PlanLog:
     def replaying(self) -> bool:
         return bool(self._left)
 
+    def last_left(self) -> tuple[int, dict[str, Json]] | None:
+        """The newest epoch that was planned and is in no checkpoint."""
+        return max(self._left.items(), default=None, key=lambda entry: entry[0])
+
     def take(self, epoch: int) -> dict[str, Json] | None:
         return self._left.pop(epoch, None)
 

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.errors import ConfigurationError
 from penstock.jobmanager.autoscale import AutoscaleSettings
-
-_UNITS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def duration_ms(key: str, text: str) -> int:
-    """`250`, `250 ms`, `1 s`, `5 min`, `2 h`."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    unit = match.group(2) if match else ""
-    aliases = {"": "ms", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "minutes": "min", "minute": "min"}
-    unit = aliases.get(unit, unit)
-    if match is None or unit not in _UNITS:
-        raise ConfigurationError(f"{key}: {text!r} is not a duration; write for example '500 ms', '10 s' or '5 min'")
-    return int(float(match.group(1)) * _UNITS[unit])
+from penstock.jobmanager.checkpoint_options import CheckpointMode, checkpoint_options
+from penstock.jobmanager.durations import duration_ms
+from penstock.jobmanager.state_settings import memory_size, state_settings
+from penstock.state.choice import StateSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +37,18 @@ class JobSettings:
     autoscale: AutoscaleSettings | None = None
     restart: RestartStrategyConfiguration | None = None
     epoch_timeout_ms: int = 600_000
+    mode: CheckpointMode = "EXACTLY_ONCE"
+    delete_on_cancel: bool = False
+    incremental: bool = True
+    snapshot_compression: str | None = None
+    asynchronous: bool = True  # store larger snapshots while the next epoch runs
+    checkpoint_timeout_ms: int = 600_000
+    min_pause_ms: int = 0
+    max_concurrent_checkpoints: int = 1
+    tolerable_checkpoint_failures: int = 0
+    storage: str = "filesystem"  # or "jobmanager": the driver's memory
+    driver_max_state_size: int = 5 << 20
+    state: StateSettings = field(default_factory=StateSettings)
 
     @staticmethod
     def of(config: Mapping[str, str]) -> JobSettings:
@@ -71,6 +73,13 @@ class JobSettings:
         runtime = config.get("penstock.runtime", "spark")
         if runtime not in ("spark", "embedded"):
             raise ConfigurationError(f"penstock.runtime: {runtime!r} is not known; choose 'spark' or 'embedded'")
+        storage = config.get(
+            "execution.checkpointing.storage", config.get("state.checkpoint-storage", "filesystem")
+        ).lower()
+        if storage not in ("filesystem", "jobmanager"):
+            raise ConfigurationError(
+                f"execution.checkpointing.storage: {storage!r} is not known; choose 'filesystem' or 'jobmanager'"
+            )
         defaults = JobSettings()
         max_records = config.get("penstock.epoch.max-records")
         epoch_interval = ms("penstock.epoch.interval")
@@ -103,6 +112,13 @@ class JobSettings:
             savepoint_dir=config.get("execution.checkpointing.savepoint-dir") or config.get("state.savepoints.dir"),
             autoscale=_autoscale(config, number, epoch_interval),
             restart=_restart(config),
+            **checkpoint_options(config),
+            storage=storage,
+            driver_max_state_size=memory_size(
+                "penstock.checkpoint.driver.max-state-size",
+                config.get("penstock.checkpoint.driver.max-state-size", str(defaults.driver_max_state_size)),
+            ),
+            state=state_settings(config),
         )
 
 

@@ -199,7 +199,7 @@ class BatchOperator(Operator):
         # What is left of the key's state is never read again.
         for table in self.ctx.state.tables.values():
             if table is not self._table:
-                table.overlay.clear()
+                table.rollback()
 
     def _fire_timers(self) -> None:
         inner, state = self.inner, self.ctx.state

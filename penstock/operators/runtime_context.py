@@ -88,7 +88,7 @@ def _expiring_state(state: OperatorState, descriptor: StateDescriptor, lifetime:
         case ListStateDescriptor():
             return ExpiringListState(state, table("list", lifetime.left_of_list), namespaced, lifetime)
         case MapStateDescriptor():
-            return ExpiringMapState(state, table("map", lifetime.left_of_map), namespaced, lifetime)
+            return ExpiringMapState(state, table("map"), namespaced, lifetime)
         case ReducingStateDescriptor():
             reduce = descriptor.get_reduce_function()
             return ExpiringReducingState(state, table("reducing"), namespaced, lifetime, reduce)

@@ -6,8 +6,9 @@ neither Spark nor sockets nor storage.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -39,12 +40,15 @@ from penstock.protocol.gate import (
     TakeSnapshot,
 )
 from penstock.protocol.ids import NodeId, TaskId, VertexId
-from penstock.state.backend import NewBase, OperatorState
+from penstock.state.backend import OperatorState
 from penstock.state.key_groups import key_group_range
+from penstock.state.keyspace import HashMapKeyspace, Keyspace
 from penstock.state.snapshot_file import TableDelta
 
 if TYPE_CHECKING:
     from penstock.checkpoint.storage import CheckpointStorage
+
+_PART_ENTRIES = 100_000  # of a full snapshot that does not fit in memory
 
 Emit = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
 
@@ -68,6 +72,8 @@ class SnapshotContents:
     channel_state: list[tuple[int, Event]] = field(default_factory=list)  # put back on the channels by the runtime
     finished: bool = False
     full: bool = True
+    # State that is larger than memory: what `tables` builds on, in parts of bounded size, for the thread that stores them.
+    parts: Iterator[list[TableDelta]] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +93,7 @@ class Subtask:
         task: TaskId,
         settings: SubtaskSettings,
         emit: Emit,
-        new_base: Callable[[str], NewBase] | None = None,
+        keyspace: Keyspace | None = None,
         states: Mapping[str, OperatorState] | None = None,
     ) -> None:
         """`states` are those of an earlier object for the same task: a retry keeps the confirmed tables but starts
@@ -117,11 +123,12 @@ class Subtask:
         self.finished = False
         # Called at every barrier when the snapshot is taken and the barrier sent on, before anything that follows it.
         self.on_snapshot: Callable[[SnapshotTaken], None] = lambda taken: None
-        self._build(new_base, states or {})
+        self.keyspace: Keyspace = HashMapKeyspace() if keyspace is None else keyspace
+        self._build(states or {})
 
     # ---------------------------------------------------------------- construction
 
-    def _build(self, new_base: Callable[[str], NewBase] | None, states: Mapping[str, OperatorState]) -> None:
+    def _build(self, states: Mapping[str, OperatorState]) -> None:
         outputs: dict[NodeId, ChainOutput] = {node.id: ChainOutput() for node in self.vertex.nodes}
         for node in self.vertex.nodes:
             self.operators[node.id] = self._load(node)
@@ -154,7 +161,7 @@ class Subtask:
                 outputs[edge.source].side_routers.setdefault(edge.tag, []).append(router)
         for node in self.vertex.nodes:
             state = states.get(node.operator_id) or OperatorState(
-                node.operator_id, self._graph.job.max_parallelism, new_base(node.operator_id) if new_base else None
+                node.operator_id, self._graph.job.max_parallelism, self.keyspace
             )
             metrics = OperatorMetrics()
             self.states[node.operator_id] = state
@@ -214,6 +221,10 @@ class Subtask:
     def close(self) -> None:
         for operator in self.chain:
             operator.close()
+
+    def release(self) -> None:
+        """Nobody will use this subtask's state again: give its memory and local files back."""
+        self.keyspace.close()
 
     def rebind(self, settings: SubtaskSettings, emit: Emit) -> None:
         """A kept subtask serves the next run: its output goes there."""
@@ -361,9 +372,18 @@ class Subtask:
 
     full_snapshots = True  # the slot turns this off between compactions
 
+    in_parts = False  # whether a full snapshot may come in parts: a savepoint's may not
+
     def contents(self, *, full: bool) -> SnapshotContents:
+        in_parts = full and self.in_parts and self.keyspace.on_disk
         return SnapshotContents(
-            tables=[table for state in self.states.values() for table in state.snapshot(full=full)],
+            tables=[t for state in self.states.values() for t in state.snapshot(full=full, frozen=in_parts)],
+            parts=grouped(
+                itertools.chain.from_iterable([state.freeze(_PART_ENTRIES) for state in self.states.values()]),
+                _PART_ENTRIES,
+            )
+            if in_parts
+            else None,
             gate=None if self.gate is None else self.gate.snapshot(),
             finished=self.finished,
             full=full,
@@ -427,6 +447,18 @@ class Subtask:
             )
             metrics.records_in = metrics.records_out = metrics.late_dropped = 0
         return taken
+
+
+def grouped(tables: Iterator[TableDelta], entries: int) -> Iterator[list[TableDelta]]:
+    """Gather small tables into parts of about so many entries."""
+    gathered: list[TableDelta] = []
+    for table in tables:
+        gathered.append(table)
+        if sum(map(len, gathered)) >= entries:
+            yield gathered
+            gathered = []
+    if gathered:
+        yield gathered
 
 
 def _slowest(gates: list[dict[str, Any]]) -> dict[str, Any]:

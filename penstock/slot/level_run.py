@@ -7,15 +7,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
 
 import pyarrow as pa
 
-from penstock.checkpoint import layout
-from penstock.checkpoint.manifest import InlineState, StateHandle
-from penstock.checkpoint.restore import encode_contents
-from penstock.checkpoint.savepoint import savepoint_part
-from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.errors import ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
@@ -52,7 +47,7 @@ class LevelRun:
         settings: JobSettings,
         job_id: str,
         job_parameters: Mapping[str, str],
-        store: CheckpointStore | None,
+        writer: SnapshotWriter,
         held: HeldTasks,
         plan: EpochPlan,
         level: int,
@@ -61,7 +56,7 @@ class LevelRun:
         attempt: str,
         send: SendBatch,
     ) -> None:
-        self._graph, self._settings, self._store = graph, settings, store
+        self._graph, self._settings, self._writer = graph, settings, writer
         self._plan, self._level, self._slot, self._slot_name = plan, level, slot, slot_name
         self._send_batch = send
         self._buffer = RowBuffer()
@@ -79,7 +74,7 @@ class LevelRun:
             block_size=settings.block_size,
             attempt=plan.job_attempt,
             job_parameters=dict(job_parameters),
-            storage=None if store is None else store.storage,
+            storage=writer.storage,
         )
         self.tasks: dict[TaskId, HeldTask] = {}
         for task in graph.tasks_of_slot(slot, level):
@@ -88,9 +83,10 @@ class LevelRun:
                 self.tasks[task] = held_task
                 held_task.dirty = True
                 subtask = held_task.subtask
-                subtask.full_snapshots = plan.full_snapshot(task, settings.compact_after)
                 subtask.hand_back(plan.feedback)
                 subtask.notify_checkpoints(plan.base_checkpoint, plan.aborted_checkpoints)
+                subtask.full_snapshots = plan.full_snapshot(task)
+                subtask.in_parts = plan.savepoint is None
                 subtask.begin_epoch(plan.epoch, self._attempt, plan.processing_time)
                 for loop in graph.loops:
                     if loop.head_vertex == task.vertex:
@@ -201,15 +197,17 @@ class LevelRun:
                 "a barrier did not come on every channel"
             )
         started = time.perf_counter()
-        handle, saved, size = self._write(task, taken[0].contents)
+        state_id = self._graph.vertex(task).state_id
+        written = self._writer.write(self._plan, task, state_id, self._attempt, taken[0].contents)
         held.frozen, held.frozen_checkpoint = self._attempt, barrier.checkpoint
         ack = TaskAck(
             task=task,
             epoch=barrier.epoch,
             attempt=self._attempt,
-            handle=handle,
+            handle=written.handle,
+            uploading=written.uploading,
             full=taken[0].contents is None or taken[0].contents.full,
-            **saved,
+            **written.saved,
             committables=taken[0].committables,
             watermark=subtask.watermark,
             next_processing_timer=subtask.next_processing_timer(),
@@ -218,29 +216,14 @@ class LevelRun:
             metrics={name: asdict(m) for name, m in subtask.take_metrics().items()},
             busy_ms=(self._busy.get(task, 0.0) - self._blocked.get(task, 0.0)) * 1000,
             back_pressured_ms=self._blocked.get(task, 0.0) * 1000,
-            state_entries=sum(state.size() for state in subtask.states.values()),
-            snapshot_bytes=size,
+            state_entries=subtask.keyspace.entries(),
+            snapshot_bytes=written.size,
             snapshot_ms=(time.perf_counter() - started) * 1000,
             alignment_ms=taken[0].alignment_ms,
             recovered=held.recovered,
             slot=self._slot_name,
         )
         self._buffer.add(self._slot, ACK_LEVEL, int(task.vertex), 0, 0, ACK, dump_by_value(ack))
-
-    def _write(self, task: TaskId, contents: Any) -> tuple[StateHandle | None, dict[str, Any], int]:
-        if contents is None:
-            return None, {}, 0
-        plan, threshold = self._plan, self._settings.inline_threshold
-        data = encode_contents(contents)
-        name = layout.state_name(self._graph.vertex(task).state_id, task.subtask, self._attempt)
-        handle: StateHandle | None = None
-        if plan.checkpoint and len(data) > threshold:
-            assert self._store is not None
-            handle = self._store.write_state(plan.epoch, name, data)
-        elif plan.checkpoint:
-            handle = InlineState(data=data)
-        saved = {} if plan.savepoint is None else savepoint_part(plan.savepoint, name, data, threshold)
-        return handle, saved, len(data)
 
     # ---------------------------------------------------------------- time
 

@@ -25,15 +25,20 @@ import cloudpickle
 import psutil
 import pyarrow as pa
 
-from penstock.checkpoint.storage import open_storage
+from penstock.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.upload import BackgroundUploads, ImmediateUploads, Uploaded, Uploads
 from penstock.errors import JobDefinitionError, PenstockError, SlotError, StateLostError, UserFunctionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.settings import JobSettings
 from penstock.slot.exchange_rows import SCHEMA
 from penstock.slot.level_run import LevelRun
+from penstock.slot.remote_storage import open_in_slot
 from penstock.slot.tasks import HeldTasks
 from penstock.slot.wire import Frame, Wire
+from penstock.state.choice import keyspace_factory
+from penstock.state.local_folder import LocalFolder
 
 TOKEN_VARIABLE = "PENSTOCK_SLOT_TOKEN"
 _SILENCE_S = 3600.0
@@ -54,19 +59,32 @@ class SlotJob:
     graph_version: int = 0
 
 
+def process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 class SlotProcess:
-    def __init__(self, slot: int, token: str, driver: Wire, job: SlotJob) -> None:
+    def __init__(self, slot: int, token: str, driver: Wire, job: SlotJob, storage: CheckpointStorage | None) -> None:
         self._slot, self._token, self._driver, self._job = slot, token, driver, job
-        self._store = (
-            None if job.storage_url is None else CheckpointStore(open_storage(job.storage_url), job.settings.retained)
-        )
-        self._held = HeldTasks(job.graph, self._store)
-        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._driver_lock = threading.Lock()
+        self._store = None if storage is None else CheckpointStore(storage, job.settings.retained)
+        self._writer = SnapshotWriter(self._store, job.settings, self._uploads(job.settings))
+        self.folder = LocalFolder(job.settings.state.rocksdb.local_dirs, choose=slot)
+        self._new_keyspace = keyspace_factory(job.settings.state, job.graph.job.max_parallelism, self.folder.path)
+        self._held = HeldTasks(job.graph, self._store, self._new_keyspace)
+        self._name = process_name()
         self._running = threading.Lock()
         self._job_changed = threading.Condition()
         self._active: Wire | None = None
-        self._driver_lock = threading.Lock()
         self.last_used = time.monotonic()
+
+    def _uploads(self, settings: JobSettings) -> Uploads:
+        return BackgroundUploads(self._uploaded) if settings.asynchronous else ImmediateUploads(self._uploaded)
+
+    def _uploaded(self, report: Uploaded) -> None:
+        # If the driver cannot be told it is gone, and so is this slot in a moment.
+        with contextlib.suppress(OSError), self._driver_lock:
+            self._driver.send_message({"op": "uploaded", "report": report})
 
     def serve(self, sock: socket.socket) -> None:
         wire = Wire(sock)
@@ -94,7 +112,7 @@ class SlotProcess:
         with self._running, self._job_changed:
             self._held.close()
             self._job = job
-            self._held = HeldTasks(job.graph, self._store)
+            self._held = HeldTasks(job.graph, self._store, self._new_keyspace)
             self._job_changed.notify_all()
 
     def _wait_for_job(self, version: int) -> None:
@@ -119,7 +137,7 @@ class SlotProcess:
                 settings=self._job.settings,
                 job_id=self._job.job_id,
                 job_parameters=self._job.job_parameters,
-                store=self._store,
+                writer=self._writer,
                 held=self._held,
                 plan=plan,
                 level=request["level"],
@@ -177,7 +195,7 @@ def _watch(slot: SlotProcess, executor_pid: int, executor_started: float) -> Non
         except psutil.NoSuchProcess:
             alive = False
         if not alive or time.monotonic() - slot.last_used > _SILENCE_S:
-            os._exit(0)
+            _end(slot)
 
 
 def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
@@ -186,8 +204,14 @@ def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
     with contextlib.suppress(Exception):
         while "job" in (message := driver.receive_message()):
             slot.change_job(cloudpickle.loads(message["job"]))
-        threading.Timer(_FAREWELL_S, os._exit, args=(0,)).start()
+        threading.Timer(_FAREWELL_S, _end, args=(slot,)).start()
         slot.finish(message["completed"])
+    _end(slot)
+
+
+def _end(slot: SlotProcess) -> None:
+    """At once, whatever other threads are doing; only local state is cleared away."""
+    slot.folder.remove()
     os._exit(0)
 
 
@@ -211,6 +235,7 @@ def main(argv: list[str] | None = None) -> None:
             "host": args.bind,
             "port": listener.getsockname()[1],
             "pid": os.getpid(),
+            "name": process_name(),
             "executor": args.executor,
         }
     )
@@ -223,7 +248,8 @@ def main(argv: list[str] | None = None) -> None:
     os.dup2(1, 2)  # stderr was the starter's, for errors while starting; from now on it is the executor's output
     # State is millions of long-lived objects: the collector's default pace would walk them over and over.
     gc.set_threshold(100_000, 20, 50)
-    slot = SlotProcess(args.slot, token, driver, job)
+    storage = None if job.storage_url is None else open_in_slot(job.storage_url, host, int(port), token)
+    slot = SlotProcess(args.slot, token, driver, job, storage)
     threading.Thread(target=_watch, args=(slot, args.executor, executor_started), daemon=True).start()
     threading.Thread(target=_follow_driver, args=(driver, slot), daemon=True).start()
     while True:

@@ -12,10 +12,14 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.upload import SlotLost, UploadEvent
 from penstock.jobmanager.epoch import EpochPlan
+from penstock.slot.remote_storage import serve_storage
 from penstock.slot.wire import Frame, Wire
 
 START_TIMEOUT_S = 60.0
@@ -46,7 +50,17 @@ class SlotFailure:
 
 
 class SlotRegistry:
-    def __init__(self, bind: str, job: bytes) -> None:
+    def __init__(
+        self,
+        bind: str,
+        job: bytes,
+        storage: CheckpointStorage | None = None,
+        on_upload: Callable[[UploadEvent], None] = lambda event: None,
+    ) -> None:
+        """`storage`: checkpoints that are kept in this process, for slots to reach through here. `on_upload` hears, on
+        threads of the registry, of snapshots that slots have stored, and of slots that are lost."""
+        self._storage = storage
+        self._on_upload = on_upload
         self.token = secrets.token_hex(16)
         self._job = job
         self._lock = threading.Condition()
@@ -135,6 +149,8 @@ class SlotRegistry:
                 match message["op"]:
                     case "find":
                         wire.send_message(self._find(message))
+                    case "storage":
+                        wire.send_message(serve_storage(self._storage, message))
                     case "start-failed":
                         with self._lock:
                             self._starting.pop(message["slot"], None)
@@ -192,7 +208,11 @@ class SlotRegistry:
             while True:
                 kind, payload = wire.receive()
                 if kind is Frame.MESSAGE:
-                    self._failed(pickle.loads(payload))
+                    report = pickle.loads(payload)
+                    if report["op"] == "uploaded":
+                        self._on_upload(report["report"])
+                    else:
+                        self._failed(report)
         except (OSError, EOFError, ValueError):
             pass
         finally:
@@ -202,6 +222,7 @@ class SlotRegistry:
                     if not self._closed:
                         self.lost += 1
                 self._lock.notify_all()
+            self._on_upload(SlotLost(process=str(message.get("name"))))
 
     def fail(self, epoch: int, message: str) -> None:
         """The driver itself gives an epoch up: drop its slots, whatever they are doing."""

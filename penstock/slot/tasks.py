@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from penstock.jobmanager.epoch import EpochPlan
 from penstock.operators.iteration import FEEDBACK, Feedback
 from penstock.operators.subtask import Emit, Subtask, SubtaskSettings
 from penstock.protocol.ids import TaskId
+from penstock.state.keyspace import HashMapKeyspace, Keyspace
 
 
 @dataclass(slots=True)
@@ -36,8 +38,14 @@ class HeldTask:
 
 
 class HeldTasks:
-    def __init__(self, graph: ExecutionGraph, store: CheckpointStore | None) -> None:
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        store: CheckpointStore | None,
+        new_keyspace: Callable[[], Keyspace] = HashMapKeyspace,
+    ) -> None:
         self._graph = graph
+        self._new_keyspace = new_keyspace
         self._store = store
         self._held: dict[TaskId, HeldTask] = {}
 
@@ -46,6 +54,8 @@ class HeldTasks:
         wanted = plan.accepted[task]
         held = self._held.get(task)
         if held is not None and held.frozen == wanted:
+            # A fold that fails half-way (a full disk) leaves neither version: nothing may match until it is done.
+            held.base, held.frozen = "", None
             held.subtask.fold(checkpointed=held.frozen_checkpoint)
             held.base, held.frozen, held.dirty = wanted, None, False
             held.gate = None if held.subtask.gate is None else held.subtask.gate.snapshot()
@@ -74,7 +84,7 @@ class HeldTasks:
         """A retry: confirmed tables are kept, everything an attempt touched is dropped."""
         _abandon(held)
         held.subtask.rollback()
-        subtask = Subtask(self._graph, task, settings, emit, states=held.subtask.states)
+        subtask = Subtask(self._graph, task, settings, emit, keyspace=held.subtask.keyspace, states=held.subtask.states)
         subtask.resume(held.gate, held.finished, held.subtask.confirmed)
         subtask.open()
         return HeldTask(subtask, held.base, held.gate, held.finished, recovered="replayed")
@@ -88,7 +98,8 @@ class HeldTasks:
         replaced = self._held.pop(task, None)
         if replaced is not None:
             _abandon(replaced)
-        subtask = Subtask(self._graph, task, settings, emit)
+            replaced.subtask.release()
+        subtask = Subtask(self._graph, task, settings, emit, keyspace=self._new_keyspace())
         recovered = "no"
         if plan.base_checkpoint is not None:
             assert self._store is not None
@@ -119,12 +130,14 @@ class HeldTasks:
                 held.subtask.close()
             except Exception:
                 traceback.print_exc()
+            held.subtask.release()
         self._held.clear()
 
     def close(self) -> None:
         """The job goes on with other subtasks: those of before are let go."""
         for held in self._held.values():
             _abandon(held)
+            held.subtask.release()
         self._held.clear()
 
 

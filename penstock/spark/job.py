@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.compat.pyflink import travelling
 from penstock.errors import (
     CorruptSnapshotError,
@@ -44,6 +45,8 @@ from penstock.slot.registry import SlotFailure, SlotRegistry
 from penstock.spark.relay import heartbeat_relay, ingest_relay, level_relay
 from penstock.spark.session import QUERY_CONF
 from penstock.spark.spark_log import SparkLog
+
+_LAST_UPLOADS_MS = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
 
 _log = logging.getLogger("penstock")
 
@@ -94,6 +97,9 @@ class SparkJob:
                 if error is not None:
                     self._restart_or_fail(error)
             completed = None if master.restored is None else int(master.restored.checkpoint_id)
+            if self._cancelled.is_set() and not master.finished:
+                self.registry.close(completed)
+                master.cancelled()
         finally:
             if self.registry is not None:
                 self.registry.close(completed)
@@ -171,7 +177,9 @@ class SparkJob:
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
         self._bind = "127.0.0.1" if local else None
-        return SlotRegistry("127.0.0.1" if local else host, self._slot_job())
+        storage = self.master.storage
+        in_driver = storage if isinstance(storage, DriverStorage) else None
+        return SlotRegistry("127.0.0.1" if local else host, self._slot_job(), in_driver, self.master.inbox.put)
 
     def _slot_job(self) -> bytes:
         storage = self.master.storage
@@ -301,6 +309,7 @@ class _Attempt:
         try:
             if self._spark_job._cancelled.is_set():
                 self._over.set()
+                self._master.settle(wait_ms=_LAST_UPLOADS_MS)
             else:
                 self._run_epoch(frame, batch + 1)
         except BaseException as error:

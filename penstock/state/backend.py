@@ -1,27 +1,29 @@
 """The state of one operator in one subtask: keyed tables and timers, operator lists, broadcast maps.
 
-Working state and checkpoints are separate: a backend only says where a table's confirmed entries live (`new_base`);
+Working state and checkpoints are separate: a backend only says where a table's confirmed entries live (`Keyspace`);
 the overlay above them, and so snapshot, retry and incremental checkpoints, are the same for every backend.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, MutableMapping
-from typing import Any, TypeAlias
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
 
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.state.accumulators import Accumulators
 from penstock.state.key_groups import key_group
+from penstock.state.keyspace import HashMapKeyspace, Keyspace, Shape, StoredBase
+from penstock.state.map_table import MapTable
 from penstock.state.operator_lists import BROADCAST, LIST, OPERATOR_KINDS, OperatorLists
 from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
 from penstock.state.panes import PANES, encode_panes, restore_panes
 from penstock.state.snapshot_file import TableDelta
 from penstock.state.timers import TimerQueue
 
-NewBase: TypeAlias = Callable[[str], MutableMapping[Hashable, Any]]
-
 EVENT_TIMERS = "timer-event"
 PROCESSING_TIMERS = "timer-processing"
+MAP_KINDS = frozenset({"map", "map-ttl"})
 
 
 class NoKeyError(PenstockError):
@@ -39,10 +41,10 @@ NO_KEY = _NoKey()
 class OperatorState:
     """All state of one operator in one subtask. Single-threaded, like the subtask."""
 
-    def __init__(self, operator: str, max_parallelism: int, new_base: NewBase | None = None) -> None:
+    def __init__(self, operator: str, max_parallelism: int, keyspace: Keyspace | None = None) -> None:
         self.operator = operator
         self.max_parallelism = max_parallelism
-        self._new_base: NewBase = new_base or (lambda name: {})
+        self._keyspace: Keyspace = HashMapKeyspace() if keyspace is None else keyspace
         self.current_key: Any = NO_KEY
         self.tables: dict[str, OverlayTable] = {}
         self._kinds: dict[str, tuple[str, bool]] = {}  # name → (kind, keys are (key, namespace))
@@ -56,7 +58,7 @@ class OperatorState:
         self._maps: dict[str, dict[Any, Any]] = {}
 
     def _internal(self, kind: str) -> OverlayTable:
-        table = self.tables[kind] = OverlayTable(self._new_base(kind))
+        table = self.tables[kind] = OverlayTable(self._keyspace.base(self.operator, kind, Shape.TIMERS))
         self._kinds[kind] = (kind, True)
         return table
 
@@ -65,7 +67,9 @@ class OperatorState:
         known = self._kinds.get(name)
         if known is None:
             self._kinds[name] = (kind, namespaced)
-            self.tables[name] = OverlayTable(self._new_base(name))
+            shape = _shape(kind, namespaced)
+            base = self._keyspace.base(self.operator, name, shape)
+            self.tables[name] = MapTable(base) if shape.is_map else OverlayTable(base)
         elif known != (kind, namespaced):
             raise JobDefinitionError(
                 f"operator {self.operator!r} declares state {name!r} as {kind}, but it is {known[0]} already "
@@ -101,6 +105,8 @@ class OperatorState:
     def fold(self, *, checkpointed: bool) -> None:
         for table in self.tables.values():
             table.fold(checkpointed=checkpointed)
+        self.event_timers.folded()
+        self.processing_timers.folded()
         self.lists.fold(checkpointed=checkpointed)
 
     def rollback(self) -> None:
@@ -118,28 +124,43 @@ class OperatorState:
         return sum(len(table.delta()) for table in self.tables.values())
 
     def size(self) -> int:
+        """Confirmed entries, counted: backends on disk read all of them. Reports use `Keyspace.entries`."""
         return sum(len(table.base) for table in self.tables.values())
 
     # ---------------------------------------------------------------- snapshots
 
-    def snapshot(self, *, full: bool) -> list[TableDelta]:
-        """The entries and operator lists that changed since the last checkpoint, or with `full` all of them."""
+    def snapshot(self, *, full: bool, frozen: bool = False) -> list[TableDelta]:
+        """The entries and operator lists that changed since the last checkpoint, or with `full` all of them. What has
+        expired is removed before a full one. `frozen`: the full one's confirmed entries come from `freeze`."""
         if full:
             self._sweep()
         out = []
         for name, table in self.tables.items():
-            entries: Iterable[tuple[Any, Any]] = table.items() if full else table.delta().items()
-            delta = self._encode(name, entries, full)
+            everything = full and not frozen
+            entries: Iterable[tuple[Any, Any]] = table.items() if everything else table.delta().items()
+            delta = self._encode(name, entries, everything)
             if delta is not None:
                 out.append(delta)
         return out + self.lists.snapshot(full=full)
+
+    def freeze(self, entries: int) -> Iterator[TableDelta]:
+        """All confirmed entries as they are now, in tables of so many, for another thread. Together with what changed
+        since (`snapshot(full=True, frozen=True)`) they are a full snapshot, of which little is ever in memory."""
+        frozen = [(name, t.base.freeze()) for name, t in self.tables.items() if isinstance(t.base, StoredBase)]
+
+        def tables() -> Iterator[TableDelta]:
+            for name, pairs in frozen:
+                while (some := self._encode(name, itertools.islice(pairs, entries), full=True)) is not None:
+                    yield some
+
+        return tables()
 
     def _sweep(self) -> None:
         """Remove what has expired. A full snapshot looks at every entry anyway; and as removals are writes of the epoch
         that ends, a retry of it finds them undone."""
         for name, left_of in self.sweepers.items():
             table = self.tables[name]
-            for entry, value in list(table.items()):
+            for entry, value in table.items():
                 left = left_of(value)
                 if left is MISSING:
                     table.delete(entry)
@@ -155,6 +176,10 @@ class OperatorState:
             return encode_panes(self.operator, name, pairs, full)
         keys: list[Any] = []
         namespaces: list[Any] | None = None
+        map_keys: list[Any] | None = None
+        if kind in MAP_KINDS:
+            map_keys = [m for (_, m), _ in pairs]
+            pairs = [(entry, value) for (entry, _), value in pairs]
         if kind in (EVENT_TIMERS, PROCESSING_TIMERS):
             keys = [k for (k, _, _), _ in pairs]
             namespaces = [(n, t) for (_, n, t), _ in pairs]
@@ -177,6 +202,7 @@ class OperatorState:
             key_groups=groups,
             keys=keys,
             namespaces=namespaces,
+            map_keys=map_keys,
             values=values,
             deleted=deleted,
         )
@@ -205,6 +231,7 @@ class OperatorState:
         table = self.tables[delta.name] if timers else self.table(delta.name, delta.kind, namespaced=namespaced)
         deleted = delta.deleted
         namespaces = delta.namespaces or [None] * len(delta.keys)
+        map_keys = delta.map_keys
         for index, (group, key, namespace, value) in enumerate(
             zip(delta.key_groups, delta.keys, namespaces, delta.values, strict=True)
         ):
@@ -215,11 +242,29 @@ class OperatorState:
                 entry = (key, namespace[0], namespace[1])
             elif namespaced:
                 entry = (key, namespace)
-            table.load(entry, TOMBSTONE if deleted is not None and deleted[index] else value)
+            if deleted is not None and deleted[index]:
+                value = TOMBSTONE
+            if map_keys is not None:
+                table.load((entry, map_keys[index]), value)
+            elif isinstance(table, MapTable):
+                table.load_whole(entry, value)
+            else:
+                table.load(entry, value)
 
     def restored(self) -> None:
         """All files are loaded: rebuild what is derived from the tables."""
+        for table in self.tables.values():
+            if isinstance(table.base, StoredBase):
+                table.base.settle()
         self.lists.restored()
         self.accumulators.forget()
         self.event_timers.rebuild()
         self.processing_timers.rebuild()
+
+
+def _shape(kind: str, namespaced: bool) -> Shape:
+    if kind == PANES:
+        return Shape.BLOCKS
+    if kind in MAP_KINDS:
+        return Shape.NAMESPACED_MAP if namespaced else Shape.MAP
+    return Shape.NAMESPACED if namespaced else Shape.KEY

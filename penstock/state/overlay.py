@@ -11,6 +11,8 @@ import copy
 from collections.abc import Hashable, Iterator, MutableMapping
 from typing import Any, Final
 
+from penstock.state.keyspace import StoredBase
+
 
 class _Marker:
     __slots__ = ("name",)
@@ -42,10 +44,11 @@ def private_copy(value: Any) -> Any:
 class OverlayTable:
     """Entries of one state of one operator. Keys are opaque and hashable: a key, or (key, namespace)."""
 
-    __slots__ = ("_since_checkpoint", "base", "overlay")
+    __slots__ = ("_shared", "_since_checkpoint", "base", "overlay")
 
     def __init__(self, base: MutableMapping[Hashable, Any] | None = None) -> None:
         self.base: MutableMapping[Hashable, Any] = {} if base is None else base
+        self._shared = not isinstance(self.base, StoredBase)  # what the base returns is its own object
         self.overlay: dict[Hashable, Any] = {}
         # Changes folded by epochs that were not checkpoints; the next checkpoint's delta starts from them.
         self._since_checkpoint: dict[Hashable, Any] = {}
@@ -55,10 +58,12 @@ class OverlayTable:
         value = self.overlay.get(key, MISSING)
         if value is MISSING:
             value = self.base.get(key, MISSING)
-            if value is not MISSING and type(value) not in _IMMUTABLE:
-                value = private_copy(value)
-            return value
+            return self.own(value) if type(value) not in _IMMUTABLE else value
         return MISSING if value is TOMBSTONE else value
+
+    def own(self, value: Any) -> Any:
+        """A value of the base as an object that the caller may change."""
+        return private_copy(value) if self._shared and value is not MISSING else value
 
     def peek(self, key: Hashable) -> Any:
         """Like `get` without the copy: for callers that only look."""
@@ -77,10 +82,11 @@ class OverlayTable:
             self.overlay.pop(key, None)
 
     def items(self) -> Iterator[tuple[Hashable, Any]]:
+        """Every entry. The caller may write to the table meanwhile; entries it has written may then come twice."""
         for key, value in self.base.items():
             if key not in self.overlay:
                 yield key, value
-        for key, value in self.overlay.items():
+        for key, value in list(self.overlay.items()):
             if value is not TOMBSTONE:
                 yield key, value
 
@@ -103,7 +109,10 @@ class OverlayTable:
         elif overlay:
             self._since_checkpoint.update(overlay)
         base = self.base
-        if any(value is TOMBSTONE for value in overlay.values()):  # not `in`: a value's == may be its own
+        if isinstance(base, StoredBase):
+            if overlay:
+                base.apply(overlay)
+        elif any(value is TOMBSTONE for value in overlay.values()):  # not `in`: a value's == may be its own
             for key, value in overlay.items():
                 if value is TOMBSTONE:
                     base.pop(key, None)

@@ -52,10 +52,11 @@ class TableDelta:
     keys: list[Any]
     values: list[Any]
     namespaces: list[Any] | None = None
+    map_keys: list[Any] | None = None  # map state: each entry of a map is one of ours
     deleted: list[bool] | None = None
 
     def __post_init__(self) -> None:
-        columns = (self.key_groups, self.keys, self.values, self.namespaces, self.deleted)
+        columns = (self.key_groups, self.keys, self.values, self.namespaces, self.map_keys, self.deleted)
         lengths = [len(column) for column in columns if column is not None]
         if len(set(lengths)) > 1:
             raise ValueError(f"{_title(self)}: columns of different lengths {lengths}")
@@ -126,6 +127,8 @@ def to_arrow(table: TableDelta) -> pa.Table:
     }
     if table.namespaces is not None:
         columns["namespace"] = natural(table.namespaces)
+    if table.map_keys is not None:
+        columns["map_key"] = natural(table.map_keys)
     columns["value"] = natural(table.values)
     if table.deleted is not None:
         columns["deleted"] = pa.array(table.deleted, type=pa.bool_())
@@ -147,7 +150,12 @@ def natural(values: list[Any]) -> Any:
 def _write_segment(table: TableDelta, options: Any) -> memoryview:
     columns: dict[str, Any] = {"key_group": pa.array(np.asarray(table.key_groups, dtype=np.int32))}
     encodings = {"key_group": "int32"}
-    for column, values in (("key", table.keys), ("namespace", table.namespaces), ("value", table.values)):
+    for column, values in (
+        ("key", table.keys),
+        ("namespace", table.namespaces),
+        ("map_key", table.map_keys),
+        ("value", table.values),
+    ):
         if values is not None:
             encodings[column], columns[column] = _encode_column(values, table, column)
     if table.deleted is not None:
@@ -313,6 +321,7 @@ def _read_segment(segment: memoryview, source: str) -> TableDelta:
         keys=column("key"),
         values=column("value"),
         namespaces=column("namespace") if "namespace" in encodings else None,
+        map_keys=column("map_key") if "map_key" in encodings else None,
         deleted=column("deleted") if "deleted" in encodings else None,
     )
 

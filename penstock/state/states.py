@@ -17,6 +17,7 @@ from penstock.datastream.state import (
     ValueState,
 )
 from penstock.state.backend import NO_KEY, OperatorState
+from penstock.state.map_table import MapTable
 from penstock.state.overlay import MISSING, OverlayTable
 
 
@@ -83,61 +84,43 @@ class KeyedListState(_Handle, ListState):  # type: ignore[type-arg]
 
 
 class KeyedMapState(_Handle, MapState):  # type: ignore[type-arg]
-    """The whole map of a key is one entry: the first write of an epoch copies it."""
+    """Each entry of the map is one of the table. Listing is in the canonical order of map keys."""
 
     __slots__ = ()
 
-    def _look(self) -> dict[Any, Any]:
-        value: Any = self._table.get(self._entry())
-        found: dict[Any, Any] = {} if value is MISSING else value
-        return found
+    _table: MapTable
 
-    def _own(self) -> dict[Any, Any]:
-        table, entry = self._table, self._entry()
-        current = table.overlay.get(entry, MISSING)
-        if type(current) is not dict:
-            base = table.get(entry)
-            current = {} if base is MISSING else base
-            table.put(entry, current)
-        own: dict[Any, Any] = current
-        return own
+    def clear(self) -> None:
+        self._table.clear(self._entry())
 
     def get(self, key: Any) -> Any:
-        value = self._table.peek(self._entry())
-        if value is MISSING or key not in value:
-            return None
-        own = self._table.overlay.get(self._entry(), MISSING)
-        return value[key] if own is value else self._look()[key]
+        value = self._table.get((self._entry(), key))
+        return None if value is MISSING else value
 
     def contains(self, key: Any) -> bool:
-        value = self._table.peek(self._entry())
-        return value is not MISSING and key in value
+        return self._table.peek((self._entry(), key)) is not MISSING
 
     def put(self, key: Any, value: Any) -> None:
-        self._own()[key] = value
+        self._table.put((self._entry(), key), value)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
-        if dict_value:
-            self._own().update(dict_value)
+        for key, value in dict_value.items():
+            self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        if self.contains(key):
-            own = self._own()
-            del own[key]
-            if not own:
-                self.clear()
+        self._table.delete((self._entry(), key))
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        return list(self._look().items())
+        return self._table.entries_of(self._entry())
 
     def keys(self) -> Iterable[Any]:
-        return list(self._look())
+        return [key for key, _ in self.items()]
 
     def values(self) -> Iterable[Any]:
-        return list(self._look().values())
+        return [value for _, value in self.items()]
 
     def is_empty(self) -> bool:
-        return not self._look()
+        return self._table.is_empty(self._entry())
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.keys())

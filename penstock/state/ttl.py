@@ -15,6 +15,7 @@ from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.datastream.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.datastream.state_ttl import StateTtlConfig
 from penstock.state.backend import OperatorState
+from penstock.state.map_table import MapTable
 from penstock.state.overlay import MISSING, OverlayTable
 from penstock.state.states import _Handle
 
@@ -58,10 +59,6 @@ class Lifetime:
 
     def left_of_list(self, stored: list[Stamped]) -> Any:
         left = [element for element in stored if not self.expired(element)]
-        return (stored if len(left) == len(stored) else left) if left else MISSING
-
-    def left_of_map(self, stored: dict[Any, Stamped]) -> Any:
-        left = {key: entry for key, entry in stored.items() if not self.expired(entry)}
         return (stored if len(left) == len(stored) else left) if left else MISSING
 
 
@@ -180,8 +177,17 @@ class ExpiringListState(_ExpiringHandle, ListState):  # type: ignore[type-arg]
             self.clear()
 
 
-class ExpiringMapState(_ExpiringHandle, MapState):  # type: ignore[type-arg]
+class ExpiringMapState(_Handle, MapState):  # type: ignore[type-arg]
     """Each entry lives on its own."""
+
+    _table: MapTable
+
+    def __init__(self, backend: OperatorState, table: MapTable, namespaced: bool, lifetime: Lifetime) -> None:
+        super().__init__(backend, table, namespaced)
+        self._lifetime = lifetime
+
+    def clear(self) -> None:
+        self._table.clear(self._entry())
 
     def get(self, key: Any) -> Any:
         stamped = self._look(key)
@@ -192,40 +198,37 @@ class ExpiringMapState(_ExpiringHandle, MapState):  # type: ignore[type-arg]
 
     def _look(self, key: Any) -> Stamped | None:
         """One entry, if it can be seen; as with a value, reading removes it when it has expired."""
-        lifetime, entries = self._lifetime, self._entries()
-        stamped = entries.get(key)
-        if stamped is None:
+        lifetime, flat = self._lifetime, (self._entry(), key)
+        stamped = self._table.get(flat)
+        if stamped is MISSING:
             return None
         if lifetime.expired(stamped):
-            del entries[key]
-            self._store(entries)
+            self._table.delete(flat)
             return stamped if lifetime.return_expired else None
         if lifetime.refresh_on_read:
-            entries[key] = lifetime.stamp(stamped[1])
-            self._store(entries)
-        return stamped
+            self._table.put(flat, lifetime.stamp(stamped[1]))
+        found: Stamped = stamped
+        return found
 
     def put(self, key: Any, value: Any) -> None:
-        self.put_all({key: value})
+        self._table.put((self._entry(), key), self._lifetime.stamp(value))
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
-        entries = self._entries()
-        entries.update((key, self._lifetime.stamp(value)) for key, value in dict_value.items())
-        self._store(entries)
+        for key, value in dict_value.items():
+            self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        entries = self._entries()
-        if entries.pop(key, None) is not None:
-            self._store(entries)
+        self._table.delete((self._entry(), key))
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        lifetime, entries = self._lifetime, self._entries()
-        alive = {key: stamped for key, stamped in entries.items() if not lifetime.expired(stamped)}
-        seen = [(key, value) for key, (_, value) in (entries if lifetime.return_expired else alive).items()]
-        if lifetime.refresh_on_read:
-            self._store({key: lifetime.stamp(value) for key, (_, value) in alive.items()})
-        elif len(alive) < len(entries):
-            self._store(alive)
+        lifetime, entry, seen = self._lifetime, self._entry(), []
+        for key, stamped in self._table.entries_of(entry):
+            if lifetime.visible(stamped):
+                seen.append((key, stamped[1]))
+            if lifetime.expired(stamped):
+                self._table.delete((entry, key))
+            elif lifetime.refresh_on_read:
+                self._table.put((entry, key), lifetime.stamp(stamped[1]))
         return seen
 
     def keys(self) -> Iterable[Any]:
@@ -235,18 +238,7 @@ class ExpiringMapState(_ExpiringHandle, MapState):  # type: ignore[type-arg]
         return [value for _, value in self.items()]
 
     def is_empty(self) -> bool:
-        return not any(self._lifetime.visible(stamped) for stamped in self._entries().values())
+        return not any(self._lifetime.visible(stamped) for _, stamped in self._table.entries_of(self._entry()))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.keys())
-
-    def _entries(self) -> dict[Any, Stamped]:
-        stored = self._table.get(self._entry())
-        found: dict[Any, Stamped] = {} if stored is MISSING else stored
-        return found
-
-    def _store(self, entries: dict[Any, Stamped]) -> None:
-        if entries:
-            self._table.put(self._entry(), entries)
-        else:
-            self.clear()

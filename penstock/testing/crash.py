@@ -14,7 +14,9 @@ CrashPoint: TypeAlias = Literal[
     "process",  # before a subtask takes a block from a channel
     "barrier",  # before a subtask takes a barrier from a channel, so also in the middle of an alignment
     "before-snapshot",  # a subtask's snapshot is taken, but nothing of it is stored
-    "after-snapshot",  # it is stored, but not acknowledged
+    "after-snapshot",  # it is encoded, and stored unless that happens in the background; not acknowledged
+    "before-upload",  # the snapshot waits to be stored, acknowledged long since ("random" only)
+    "after-upload",  # it is stored, and the driver has been told
     "before-run",  # an epoch is planned and its plan logged
     "before-manifest",  # every subtask has acknowledged
     "after-manifest",  # the checkpoint is complete, its output not visible

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from penstock.checkpoint.upload import BackgroundUploads, ImmediateUploads, Uploads
 from penstock.errors import CorruptSnapshotError, FencedError, JobDefinitionError, JobFailedError, ProtocolError
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import TaskAck
@@ -24,9 +25,11 @@ from penstock.protocol.gate import BarrierMode
 from penstock.testing.clock import ManualClock
 from penstock.testing.crash import CrashPlan, CrashPoint, SimulatedCrash
 from penstock.testing.execution import Execution
+from penstock.testing.stepped_uploads import SteppedUploads
 
 # In simulated time a strategy that never gives up (Flink's default) would turn a test that fails into one that hangs.
 _HOPELESS = 100
+_LAST_UPLOADS_MS = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
 
 
 class EmbeddedJob:
@@ -101,6 +104,8 @@ class EmbeddedJob:
                         self._job = self.master.job
                 except (Exception, SimulatedCrash) as error:
                     self._recover(error)
+            if self._cancelled.is_set() and not self.master.finished:
+                self.master.cancelled()
         finally:
             self.master.close()
 
@@ -168,6 +173,7 @@ class EmbeddedJob:
     def _attempt(self) -> None:
         master = self.master
         self._in_flight = 0
+        uploads = self._uploads()
         execution = Execution(
             self._job,
             store=master.store,
@@ -176,6 +182,7 @@ class EmbeddedJob:
             job_attempt=master.job_attempt,
             mode=self._mode,
             capacity=self._capacity,
+            uploads=uploads,
             reach=self._reach,
             acknowledge=self._acknowledge,
         )
@@ -184,14 +191,34 @@ class EmbeddedJob:
         except Exception:
             execution.abandon()
             raise
+        finally:
+            if isinstance(uploads, BackgroundUploads):
+                uploads.close()
         execution.finish(None if master.restored is None else int(master.restored.checkpoint_id))
+
+    def _uploads(self) -> Uploads:
+        """In real time snapshots are stored by threads, as in a slot. In simulated time that must be deterministic: at once,
+        or when the random schedule chooses."""
+        report = self.master.inbox.put
+        self._stepped = SteppedUploads(report, self._reach)
+        if not self._job.settings.asynchronous:
+            return ImmediateUploads(report)
+        if not isinstance(self.master.clock, ManualClock):
+            return BackgroundUploads(report)
+        if self._schedule == "ordered":
+            return ImmediateUploads(report)
+        self.master.patience_ms = 0
+        self.master.finish_uploads = self._stepped.finish
+        return self._stepped
 
     def _run(self, execution: Execution) -> None:
         self._planned_last = False
         while not self.master.finished and not self.master.rescaling:
             can_plan = not self._planned_last and self._may_plan()
             steps = execution.runnable() if self._schedule == "random" else []
-            if steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
+            if self._stepped.waiting and self._rng.randrange(len(steps) + 2) == 0:
+                self._stepped.step(self._rng)
+            elif steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
                 execution.step(self._rng.choice(steps))
             elif can_plan:
                 if self._throttled():
@@ -199,7 +226,10 @@ class EmbeddedJob:
                 self._planned_last = self._plan(execution)
                 if self._schedule == "ordered":
                     execution.run_in_order()
+            elif self._stepped.waiting:
+                self._stepped.step(self._rng)
             elif self._cancelled.is_set():
+                self.master.settle(wait_ms=_LAST_UPLOADS_MS)
                 return
             else:
                 raise ProtocolError(

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
-from penstock.checkpoint import layout
-from penstock.checkpoint.manifest import InlineState, Manifest, StateHandle
-from penstock.checkpoint.restore import contents_for, encode_contents
-from penstock.checkpoint.savepoint import savepoint_part
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.restore import contents_for
+from penstock.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.upload import Uploads
 from penstock.errors import StorageError
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
@@ -27,6 +27,8 @@ from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import NodeId, TaskId, VertexId
 from penstock.slot.exchange_rows import decode_block, encode_block
+from penstock.state.choice import keyspace_factory
+from penstock.state.local_folder import LocalFolder
 from penstock.testing.crash import CrashPoint
 
 SourceBlock: TypeAlias = None
@@ -60,6 +62,7 @@ class Execution:
         job_attempt: int,
         mode: BarrierMode,
         capacity: int | None,
+        uploads: Uploads,
         reach: Callable[[CrashPoint], None],
         acknowledge: Callable[[TaskAck], None],
     ) -> None:
@@ -69,6 +72,9 @@ class Execution:
         self._plans: dict[int, EpochPlan] = {}
         self._final: int | None = None
         self._handed_over = -1  # feedback up to the end of this epoch is on its way to the heads
+        self._writer = SnapshotWriter(store, job.settings, uploads)
+        self._folder = LocalFolder(job.settings.state.rocksdb.local_dirs)
+        self._new_keyspace = keyspace_factory(job.settings.state, job.graph.job.max_parallelism, self._folder.path)
         self._tasks: dict[TaskId, _Task] = {}
         graph = job.graph
         settings = SubtaskSettings(
@@ -82,7 +88,7 @@ class Execution:
         for level in range(graph.levels):
             for slot in range(graph.slots):
                 for task in graph.tasks_of_slot(slot, level):  # the order in which a slot would run them
-                    self._add(task, Subtask(graph, task, settings, self._emit))
+                    self._add(task, Subtask(graph, task, settings, self._emit, keyspace=self._new_keyspace()))
         for task, held in self._tasks.items():
             for edge in graph.vertex(task).outputs:
                 channel = graph.channel_of(edge, task.subtask)
@@ -100,27 +106,31 @@ class Execution:
     def _restore(self, task: TaskId, held: _Task, manifest: Manifest) -> None:
         assert self._store is not None
         vertex = self._job.graph.vertex(task)
-        contents = list(
-            contents_for(
+        on_the_way: list[tuple[int, Event]] = []
+
+        def contents() -> Iterator[SnapshotContents]:  # one file after the other: the state may be larger than memory
+            assert self._store is not None
+            for snapshot in contents_for(
                 manifest,
                 state_id=vertex.state_id,
                 operators=[node.operator_id for node in vertex.nodes],
                 subtask=task.subtask,
                 parallelism=vertex.parallelism,
                 read=self._store.read_state,
-            )
-        )
-        held.subtask.restore(contents, int(manifest.checkpoint_id))
+            ):
+                on_the_way.extend(snapshot.channel_state)
+                yield snapshot
+
+        held.subtask.restore(contents(), int(manifest.checkpoint_id))
         held.recovered = "restored"
-        for snapshot in contents:
-            for channel, event in snapshot.channel_state:
-                if channel not in held.inputs:
-                    raise StorageError(
-                        f"checkpoint {manifest.checkpoint_id} holds events that were on channel {channel} of {vertex.name!r}, "
-                        "which the job no longer has: resume with the graph the unaligned checkpoint was taken with"
-                    )
-                # Back on the channel, before anything new: from there on it is like any other record.
-                held.inputs[channel].append(event)
+        for channel, event in on_the_way:
+            if channel not in held.inputs:
+                raise StorageError(
+                    f"checkpoint {manifest.checkpoint_id} holds events that were on channel {channel} of {vertex.name!r}, "
+                    "which the job no longer has: resume with the graph the unaligned checkpoint was taken with"
+                )
+            # Back on the channel, before anything new: from there on it is like any other record.
+            held.inputs[channel].append(event)
 
     # ---------------------------------------------------------------- epochs
 
@@ -171,7 +181,8 @@ class Execution:
             held.reading = iter(subtask.source_steps(source.ranges, source.finished))
 
     def _full(self, held: _Task, plan: EpochPlan) -> bool:
-        return plan.full_snapshot(held.subtask.task, self._job.settings.compact_after)
+        held.subtask.in_parts = plan.savepoint is None
+        return plan.full_snapshot(held.subtask.task)
 
     def _attempt(self, epoch: int) -> str:
         return f"{epoch}-{self._version}"
@@ -189,7 +200,7 @@ class Execution:
             "feedback": subtask.feedback(),
             "accumulators": subtask.accumulators(),
             "metrics": {name: asdict(metrics) for name, metrics in subtask.take_metrics().items()},
-            "state_entries": sum(state.size() for state in subtask.states.values()),
+            "state_entries": subtask.keyspace.entries(),
             "recovered": held.recovered,
             "alignment_ms": taken.alignment_ms,
             "busy_ms": (held.busy + (time.perf_counter() - held.stepped if held.stepped else 0.0)) * 1000,
@@ -285,54 +296,50 @@ class Execution:
             snapshots.remove(taken)
             epoch = taken.barrier.epoch
             started = time.perf_counter()
-            handle, saved, size = self._write(task, epoch, taken.contents)
+            state_id = self._job.graph.vertex(task).state_id
+            if taken.contents is not None:
+                self._reach("before-snapshot")
+            written = self._writer.write(self._plans[epoch], task, state_id, self._attempt(epoch), taken.contents)
+            if taken.contents is not None:
+                self._reach("after-snapshot")
             self._acknowledge(
                 TaskAck(
                     task=task,
                     epoch=epoch,
                     attempt=self._attempt(epoch),
-                    handle=handle,
+                    handle=written.handle,
+                    uploading=written.uploading,
                     full=taken.contents is None or taken.contents.full,
-                    **saved,
+                    **written.saved,
                     committables=taken.committables,
                     overtaken=taken.overtaken,
-                    snapshot_bytes=size,
+                    snapshot_bytes=written.size,
                     snapshot_ms=(time.perf_counter() - started) * 1000,
                     slot="embedded",
                     **held.boundaries.pop(epoch),
                 )
             )
 
-    def _write(
-        self, task: TaskId, epoch: int, contents: SnapshotContents | None
-    ) -> tuple[StateHandle | None, dict[str, Any], int]:
-        if contents is None:
-            return None, {}, 0
-        plan, threshold = self._plans[epoch], self._job.settings.inline_threshold
-        self._reach("before-snapshot")
-        data = encode_contents(contents)
-        name = layout.state_name(self._job.graph.vertex(task).state_id, task.subtask, self._attempt(epoch))
-        handle: StateHandle | None = None
-        if plan.checkpoint and len(data) > threshold:
-            assert self._store is not None
-            handle = self._store.write_state(epoch, name, data)
-        elif plan.checkpoint:
-            handle = InlineState(data=data)
-        saved = {} if plan.savepoint is None else savepoint_part(plan.savepoint, name, data, threshold)
-        self._reach("after-snapshot")
-        return handle, saved, len(data)
-
     # ---------------------------------------------------------------- end
 
     def finish(self, checkpoint: int | None) -> None:
         """The job has ended well: listeners hear of its last checkpoint, then functions are closed."""
+        try:
+            for held in self._tasks.values():
+                held.subtask.notify_checkpoints(checkpoint, ())
+            for held in self._tasks.values():
+                held.subtask.close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
         for held in self._tasks.values():
-            held.subtask.notify_checkpoints(checkpoint, ())
-        for held in self._tasks.values():
-            held.subtask.close()
+            held.subtask.release()
+        self._folder.remove()
 
     def abandon(self) -> None:
         """After a failure: let functions release what they hold; what they say now would hide the first error."""
         for held in self._tasks.values():
             with contextlib.suppress(Exception):
                 held.subtask.close()
+        self._release()

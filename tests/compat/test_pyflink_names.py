@@ -200,7 +200,9 @@ def test_checkpoint_storages_say_where_checkpoints_go_and_how_large_an_inlined_s
     assert settings["execution.checkpointing.dir"] == "/shared/checkpoints"
     assert settings["penstock.checkpoint.inline-threshold"] == "1000"
     config.set_checkpoint_storage(JobManagerCheckpointStorage())
-    assert env._effective_configuration()["penstock.checkpoint.inline-threshold"] == str(5 * 1024 * 1024)
+    settings = env._effective_configuration()
+    assert settings["execution.checkpointing.storage"] == "jobmanager"
+    assert settings["penstock.checkpoint.driver.max-state-size"] == str(5 * 1024 * 1024)
     with pytest.raises(ConfigurationError, match="checkpoint_path"):
         FileSystemCheckpointStorage()
     with pytest.raises(ConfigurationError, match="file_state_size_threshold"):

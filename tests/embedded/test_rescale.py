@@ -17,8 +17,9 @@ from tests.chaos.verify import verify
 RECORDS, SPLITS = 30_000, 3
 
 
-def start(folder: Path, parallelism: int, max_parallelism: int = 128) -> JobClient:
+def start(folder: Path, parallelism: int, max_parallelism: int = 128, backend: str = "hashmap") -> JobClient:
     config = Configuration()
+    config.set_string("state.backend.type", backend)
     config.set_string("penstock.runtime", "embedded")
     config.set_string("penstock.job.dir", str(folder / "job"))
     config.set_string("execution.checkpointing.interval", "0 ms")
@@ -49,6 +50,17 @@ def test_a_job_resumed_at_another_parallelism_gives_the_exact_answer(chain: list
     counts = verify(tmp_path, RECORDS, SPLITS)
     assert counts["records"] == RECORDS
     assert counts["late"] > 0
+
+
+@pytest.mark.parametrize("backends", [("hashmap", "rocksdb"), ("rocksdb", "hashmap"), ("rocksdb", "rocksdb")])
+def test_a_job_resumed_with_another_state_backend_gives_the_exact_answer(
+    backends: tuple[str, str], tmp_path: Path
+) -> None:
+    stop_after(start(tmp_path, 2, backend=backends[0]), 3)
+    client = start(tmp_path, 3, backend=backends[1])
+    client.get_job_execution_result().result()
+    assert client.epoch_reports()[0].restored_tasks > 0 or client.epoch_reports()[0].epoch > 1
+    assert verify(tmp_path, RECORDS, SPLITS)["records"] == RECORDS
 
 
 def test_another_max_parallelism_is_refused_because_keys_would_move_between_key_groups(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from penstock.common import RestartStrategies
 from penstock.errors import ConfigurationError
+from penstock.jobmanager.durations import duration_ms
 from penstock.jobmanager.restart import RestartState
-from penstock.jobmanager.settings import JobSettings, duration_ms
+from penstock.jobmanager.settings import JobSettings
 
 
 def test_no_restart_gives_up_at_once() -> None:

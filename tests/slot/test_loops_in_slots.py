@@ -19,6 +19,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.checkpoint.upload import ImmediateUploads
 from penstock.common import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import StateLostError
@@ -104,7 +106,7 @@ class Cluster:
             settings=self._job.settings,
             job_id=self._job.job_id,
             job_parameters={},
-            store=self._master.store,
+            writer=SnapshotWriter(self._master.store, self._job.settings, ImmediateUploads(self._master.inbox.put)),
             held=self._slots[slot],
             plan=pickle.loads(pickle.dumps(plan)),
             level=level,

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hypothesis import given
-from hypothesis import strategies as st
-
 from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
 
 
@@ -49,45 +44,3 @@ def test_deleting_what_this_epoch_added_leaves_nothing() -> None:
     table.delete("a")
     assert table.get("a") is MISSING
     assert table.delta() == {}
-
-
-operations = st.lists(
-    st.one_of(
-        st.tuples(st.just("put"), st.integers(0, 5), st.integers()),
-        st.tuples(st.just("delete"), st.integers(0, 5), st.just(0)),
-        st.tuples(st.sampled_from(["fold", "checkpoint", "rollback"]), st.just(0), st.just(0)),
-    ),
-    max_size=60,
-)
-
-
-@given(operations)
-def test_any_history_equals_a_plain_dict_and_its_deltas_rebuild_it(history: list[tuple[str, int, int]]) -> None:
-    table = OverlayTable()
-    confirmed: dict[Any, Any] = {}
-    current: dict[Any, Any] = {}
-    stored: dict[Any, Any] = {}  # what a restore from the checkpoints' deltas gives
-    at_checkpoint: dict[Any, Any] = {}
-    for what, key, value in history:
-        if what == "put":
-            table.put(key, value)
-            current[key] = value
-        elif what == "delete":
-            table.delete(key)
-            current.pop(key, None)
-        elif what == "rollback":
-            table.rollback()
-            current = dict(confirmed)
-        else:
-            if what == "checkpoint":
-                for k, v in table.delta().items():
-                    if v is TOMBSTONE:
-                        stored.pop(k, None)
-                    else:
-                        stored[k] = v
-                at_checkpoint = dict(current)
-            table.fold(checkpointed=what == "checkpoint")
-            confirmed = dict(current)
-        assert dict(table.items()) == current
-        assert len(table) == len(current)
-        assert stored == at_checkpoint

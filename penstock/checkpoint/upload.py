@@ -1,0 +1,115 @@
+"""Snapshots on their way to storage: who stores them, and what is heard of it.
+
+A subtask's snapshot is frozen, and encoded, at the barrier. Storing it may take as long as the store likes: the next epoch
+runs meanwhile, and the checkpoint completes when `Uploaded` has come from every subtask.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from penstock.checkpoint.manifest import StateHandle
+from penstock.protocol.ids import TaskId
+
+Store: TypeAlias = Callable[[], tuple[tuple[StateHandle, ...], int]]  # → handles and bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploaded:
+    """One subtask's snapshot of one checkpoint is stored; or `error` says why it never will be."""
+
+    task: TaskId
+    epoch: int
+    attempt: str
+    handles: tuple[StateHandle, ...] = ()
+    size: int = 0
+    duration_ms: float = 0.0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotLost:
+    """The process of a slot is gone, and so is what it was storing."""
+
+    process: str  # host:pid
+
+
+UploadEvent: TypeAlias = Uploaded | SlotLost
+
+
+class Uploads(Protocol):
+    def submit(self, task: TaskId, epoch: int, attempt: str, store: Store) -> None:
+        """Store a snapshot, now or later, and report. Never raises what storing raises."""
+        ...
+
+
+def carry_out(task: TaskId, epoch: int, attempt: str, store: Store) -> Uploaded:
+    started = time.perf_counter()
+    try:
+        handles, size = store()
+    except Exception as error:
+        return Uploaded(task=task, epoch=epoch, attempt=attempt, error=f"{type(error).__name__}: {error}")
+    duration_ms = (time.perf_counter() - started) * 1000
+    return Uploaded(task=task, epoch=epoch, attempt=attempt, handles=handles, size=size, duration_ms=duration_ms)
+
+
+class BackgroundUploads:
+    """A few threads of the slot. They are daemons: a slot that ends does not wait for them."""
+
+    def __init__(self, report: Callable[[Uploaded], None], *, threads: int = 2) -> None:
+        self._report = report
+        self._waiting: queue.SimpleQueue[Callable[[], Uploaded] | None] = queue.SimpleQueue()
+        self._threads = threads
+        self._started = False
+
+    def submit(self, task: TaskId, epoch: int, attempt: str, store: Store) -> None:
+        if not self._started:
+            self._started = True
+            for number in range(self._threads):
+                threading.Thread(target=self._work, name=f"penstock-upload-{number}", daemon=True).start()
+        self._waiting.put(lambda: carry_out(task, epoch, attempt, store))
+
+    def _work(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            self._report(work())
+
+    def close(self) -> None:
+        """What is under way ends by itself; nothing new is started once the queue is empty."""
+        for _ in range(self._threads if self._started else 0):
+            self._waiting.put(None)
+
+
+class ImmediateUploads:
+    """Nothing else happens until the snapshot is stored."""
+
+    def __init__(self, report: Callable[[Uploaded], None]) -> None:
+        self._report = report
+
+    def submit(self, task: TaskId, epoch: int, attempt: str, store: Store) -> None:
+        self._report(carry_out(task, epoch, attempt, store))
+
+
+class UploadInbox:
+    """Where reports wait for the JobMaster, which has one thread. `put` may be called from any."""
+
+    def __init__(self) -> None:
+        self._events: list[UploadEvent] = []
+        self._changed = threading.Condition()
+
+    def put(self, event: UploadEvent) -> None:
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def take(self, timeout_s: float = 0.0) -> list[UploadEvent]:
+        """What has come; if nothing has, wait so long for the first."""
+        with self._changed:
+            if not self._events and timeout_s > 0:
+                self._changed.wait(timeout_s)
+            events, self._events = self._events, []
+            return events

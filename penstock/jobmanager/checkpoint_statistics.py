@@ -1,0 +1,96 @@
+"""How checkpoints went, over the whole life of a job: kept in the job folder, so that a restart does not forget."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Final, Literal
+
+from penstock.checkpoint import layout
+from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+
+_HISTORY: Final = 20
+_VERSION: Final = 1
+_WRITE_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """One checkpoint that was completed, declined or restored."""
+
+    checkpoint_id: int
+    status: Literal["completed", "failed", "restored"]
+    at_ms: int
+    bytes: int = 0
+    duration_ms: float = 0.0  # from the end of its epoch until it was complete
+    reason: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointStatistics:
+    """Counts since the job's first start, and the newest checkpoints, oldest first."""
+
+    completed: int = 0
+    failed: int = 0
+    restored: int = 0
+    starts: int = 0
+    history: list[CheckpointRecord] = field(default_factory=list)
+
+    def latest(self, status: Literal["completed", "failed", "restored"]) -> CheckpointRecord | None:
+        return next((record for record in reversed(self.history) if record.status == status), None)
+
+
+class StatisticsKeeper:
+    """Never a reason to fail: what cannot be read is begun anew, what cannot be written is written later. Written at most
+    once a second and at the end, so a driver that is killed may lose the last second's."""
+
+    def __init__(self, storage: CheckpointStorage | None, now_ms: Callable[[], int]) -> None:
+        self._storage, self._now = storage, now_ms
+        self._written = 0.0
+        self.statistics = CheckpointStatistics()
+
+    def load(self) -> None:
+        if self._storage is None:
+            return
+        try:
+            stored = json.loads(self._storage.get(layout.STATISTICS))
+            if stored.pop("version") == _VERSION:
+                known = {f.name for f in fields(CheckpointRecord)}
+                history = [
+                    CheckpointRecord(**{k: v for k, v in r.items() if k in known}) for r in stored.pop("history")
+                ]
+                self.statistics = CheckpointStatistics(**stored, history=history)
+        except (FileMissingError, OSError, ValueError, TypeError, KeyError, AttributeError):
+            pass
+        self.statistics.starts += 1
+
+    def completed(self, checkpoint_id: int, size: int, duration_ms: float) -> None:
+        self.statistics.completed += 1
+        self._add("completed", checkpoint_id, bytes=size, duration_ms=round(duration_ms, 1))
+
+    def failed(self, checkpoint_id: int, reason: str) -> None:
+        self.statistics.failed += 1
+        self._add("failed", checkpoint_id, reason=reason[:500])
+
+    def restored(self, checkpoint_id: int) -> None:
+        self.statistics.restored += 1
+        self._add("restored", checkpoint_id)
+
+    def _add(self, status: Literal["completed", "failed", "restored"], checkpoint_id: int, **more: object) -> None:
+        record = CheckpointRecord(checkpoint_id=checkpoint_id, status=status, at_ms=self._now(), **more)  # type: ignore[arg-type]
+        self.statistics.history.append(record)
+        del self.statistics.history[:-_HISTORY]
+        if time.monotonic() - self._written >= _WRITE_EVERY_S:
+            self.write()
+
+    def write(self) -> None:
+        if self._storage is None:
+            return
+        self._written = time.monotonic()
+        try:
+            data = json.dumps({"version": _VERSION, **asdict(self.statistics)}).encode()
+            self._storage.put(layout.STATISTICS, data)
+        except Exception:
+            self._written = 0.0
