@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := spark,kafka,postgres,ui,dev
+EXTRAS := spark,rocksdb,kafka,postgres,ui,dev
 # Folders that exist; the checks cover all of them.
 SOURCES := $(wildcard penstock tests examples benchmarks)
 PYTEST_ARGS ?=
@@ -17,7 +17,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka demo test check format bench bench-kafka chaos chaos-kafka clean
+.PHONY: help setup java kafka demo test check format bench bench-kafka bench-state chaos chaos-kafka clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ check: setup ## lint, formatting and types, changing nothing
 format: setup ## format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
+
+bench-state: setup ## measure RocksDB with 10 million keys, and a slow checkpoint store (no Spark; 10 minutes)
+	$(BIN)/python -m benchmarks.state_backend
+	$(BIN)/python -m benchmarks.asynchronous_snapshots
 
 bench: setup java ## measure throughput and latency
 	$(BIN)/python -m benchmarks
