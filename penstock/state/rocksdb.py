@@ -206,7 +206,7 @@ class RocksDBBase(StoredBase):
             options = library().ReadOptions()
             options.set_iterate_upper_bound(rocksdb_keys.after(prefix))
             options.fill_cache(False)
-            for _, data in db.items(from_key=start or prefix, read_opt=options):
+            for _, data in db.items(from_key=start or prefix, read_opt=options):  # which `options` must outlive
                 yield self._decode(data)
 
     def freeze(self) -> Iterator[tuple[Any, Any]]:
@@ -215,11 +215,15 @@ class RocksDBBase(StoredBase):
         db = self._keyspace.db
         if db is None:
             return iter(())
-        options = library().ReadOptions()
-        options.set_iterate_upper_bound(rocksdb_keys.after(self.prefix))
-        options.fill_cache(False)
-        pinned = db.items(from_key=self.prefix, read_opt=options)
-        return (self._decode(data) for _, data in pinned)
+        # Without an upper bound: the iterator would refer to options that nobody keeps alive.
+        pinned: Any = db.items(from_key=self.prefix)
+        return self._until_prefix_ends(pinned)
+
+    def _until_prefix_ends(self, pinned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
+        for key, data in pinned:
+            if not key.startswith(self.prefix):
+                return
+            yield self._decode(data)
 
     def _decode(self, data: bytes) -> tuple[Any, Any]:
         decoded: tuple[Any, Any] = pickle.loads(data)

@@ -81,9 +81,12 @@ def test_only_the_head_of_many_timers_is_in_memory(tmp_path: Path) -> None:
 def test_entries_frozen_at_a_barrier_are_read_by_another_thread_while_new_ones_are_written(tmp_path: Path) -> None:
     keyspace = RocksDBKeyspace(128, SMALL, lambda: tmp_path)
     table = OverlayTable(keyspace.base("op", "t", Shape.KEY))
+    neighbour = OverlayTable(keyspace.base("op", "next", Shape.KEY))
     for key in range(100):
         table.put(key, "before")
+        neighbour.put(key, "another state's")
     table.fold(checkpointed=True)
+    neighbour.fold(checkpointed=True)
     frozen = table.base.freeze()  # type: ignore[attr-defined]
     for key in range(200):
         table.put(key, "after")
