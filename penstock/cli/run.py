@@ -14,6 +14,7 @@ from penstock.cli.targets import Directory, JobManager, Token, dispatcher_at, ho
 from penstock.common.global_configuration import GlobalConfiguration
 from penstock.errors import ConfigurationError
 from penstock.jobmanager.attach import HOME
+from penstock.jobmanager.home import JobHome
 from penstock.jobmanager.program import Program, run_program
 
 
@@ -111,11 +112,23 @@ def run(
     elif detached:
         start_detached(home_at(directory), program, configuration, chosen)
     else:
-        configuration[HOME] = str(home_at(directory).root)
+        configuration.update(_managed(home_at(directory)))
         os.environ.update(GlobalConfiguration.to_environment(configuration))
         if chosen is not None:
             os.environ["PENSTOCK_RUNTIME"] = chosen
         run_program(program)
+
+
+def _managed(home: JobHome) -> dict[str, str]:
+    """Where this run's jobs can be found. A machine without a writable home folder can still run programs."""
+    try:
+        return {HOME: str(home.create().root)}
+    except OSError as error:
+        typer.echo(
+            f"Jobs cannot be watched: {home.root} cannot be made ({error.strerror}); --dir names another place.",
+            err=True,
+        )
+        return {}
 
 
 def _split(values: list[str] | None) -> list[str]:

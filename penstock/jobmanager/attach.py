@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 import uuid
 from collections.abc import Mapping
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.datastream.job_client import JobClient
     from penstock.jobmanager.description import JobDescription
     from penstock.jobmanager.job_master import JobMaster
+
+_log = logging.getLogger("penstock")
 
 HOME = "penstock.job.home"
 JOB_ID = "penstock.job.id"
@@ -84,7 +88,7 @@ class Attachment:
         self._writing = threading.Lock()
         self._changed = threading.Event()
         self._ended = threading.Event()
-        self._control = JobControl(job_id, client, self._facts, self.save)
+        self._control = JobControl(job_id, client, self._facts, self.save, self._reserve)
         self._server = ControlServer(self._control.handle)
         self._journal, master.on_report = master.on_report, self._on_report
         client._listeners.append(self._on_state)
@@ -106,16 +110,25 @@ class Attachment:
             self._ended.set()
             self._changed.set()
             self.save()
-            self._folder.remove_control()
-            if self._home is not None:
-                ResourceManager(self._home).release(self._job_id)
+            with contextlib.suppress(OSError):  # this process ends soon, and both are void then
+                self._folder.remove_control()
+                if self._home is not None:
+                    ResourceManager(self._home).release(self._job_id)
             threading.Thread(target=self._server.close, daemon=True).start()
         else:
             self.save()
 
+    def _reserve(self, slots: int) -> None:
+        if self._home is not None and not self._ended.is_set():
+            ResourceManager(self._home).acquire(self._job_id, slots)
+
     def save(self) -> None:
-        with self._writing:
-            self._folder.write_facts(self._facts.snapshot())
+        """A folder that is gone or full is no reason for the job to fail: it can only not be seen."""
+        try:
+            with self._writing:
+                self._folder.write_facts(self._facts.snapshot())
+        except OSError as error:
+            _log.warning("the facts of job %s cannot be written to %s: %s", self._job_id, self._folder.path, error)
 
     def _write_now_and_then(self) -> None:
         while not self._ended.is_set():

@@ -65,8 +65,16 @@ def operation_document(facts: Mapping[str, Any], kind: str, trigger_id: str) -> 
 class JobControl:
     """Answers requests about one job. Thread-safe; `handle` never raises for what a caller sent."""
 
-    def __init__(self, job_id: str, client: SteeredJob, facts: FactsRecorder, save: Callable[[], None]) -> None:
-        self._job_id, self._client, self._facts, self._save = job_id, client, facts, save
+    def __init__(
+        self,
+        job_id: str,
+        client: SteeredJob,
+        facts: FactsRecorder,
+        save: Callable[[], None],
+        reserve: Callable[[int], None] = lambda slots: None,
+    ) -> None:
+        """`reserve` claims the slots the job is to have, or raises."""
+        self._job_id, self._client, self._facts, self._save, self._reserve = job_id, client, facts, save, reserve
         self._waiting: list[threading.Thread] = []
 
     def handle(self, method: str, path: str, query: Mapping[str, str], body: Json) -> Answer:
@@ -134,7 +142,12 @@ class JobControl:
         text = query.get("parallelism", "")
         if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 32768:
             return refuse(400, f"parallelism={text!r} should be a whole number from 1 to 32768")
-        return self._long("rescaling", lambda: self._client.rescale(int(text)))
+
+        def start() -> CompletableFuture[Any]:
+            self._reserve(max(int(text), self._facts.snapshot()["slots"]))
+            return self._client.rescale(int(text))
+
+        return self._long("rescaling", start)
 
     def _long(self, kind: str, start: Callable[[], Any]) -> Answer:
         """Begin, remember under a trigger id, and wait for the end in a thread."""
@@ -165,6 +178,8 @@ class JobControl:
             failure = {"class": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error)}
         if failure is None and location is not None and entry["kind"] in ("savepoint", "stop"):
             self._facts.savepoint_completed(location, entry["begin_ms"])
+        if entry["kind"] == "rescaling":
+            self._reserve(self._facts.snapshot()["slots"])  # fewer than before, or not more after all
         ended = {"status": "COMPLETED", "end_ms": _now_ms(), "location": location, "failure": failure}
         self._facts.operation({**entry, **ended})
         self._save()

@@ -77,6 +77,7 @@ class Dispatcher:
         self.started_ms = _now_ms()
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
+        self._settled: set[str] = set()  # ended, or not ours to look after: need not be looked at again
         self._closed = threading.Event()
         self._supervisor = threading.Thread(target=self._supervise, name="penstock-supervisor", daemon=True)
         self._supervisor.start()
@@ -158,21 +159,29 @@ class Dispatcher:
 
     def _supervise(self) -> None:
         while not self._closed.wait(_LOOK_EVERY_S):
-            for known in self.jobs():
+            for folder in self.home.all():
                 try:
-                    self._look_at(known)
+                    if folder.job_id not in self._settled:
+                        self._look_at(KnownJob(folder))
                 except OSError:
                     continue  # a file that is being replaced, a process that cannot be started: look again
 
     def _look_at(self, known: KnownJob) -> None:
         submission = Submission.load(known.folder)
-        if submission is None or not submission.supervised:
+        if submission is None:
+            return
+        if not submission.supervised:
+            self._settled.add(known.job_id)
             return
         watched = self._watched.setdefault(known.job_id, _Watched())
         facts = known.folder.facts()
         state = "INITIALIZING" if facts is None else str(facts["state"])
         alive = submission.process is not None and is_running(dict(submission.process))
-        if alive or state in TERMINAL:
+        if state in TERMINAL:
+            self._settled.add(known.job_id)
+            self._watched.pop(known.job_id, None)
+            return
+        if alive:
             watched.noticed = None
             return
         if watched.noticed is None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from penstock.common.configuration import hide_secrets
@@ -262,10 +262,9 @@ def _user_metrics(vertex: Mapping[str, Any] | None, parallelism: int) -> list[di
 
 def _summary(report: EpochReport) -> dict[str, Any]:
     """An epoch without its subtasks, for a timeline."""
-    summary = asdict(report)
+    summary = {f.name: getattr(report, f.name) for f in fields(report) if f.name not in ("vertices", "slots")}
     summary["vertices"] = [
         {name: v[name] for name in ("id", "records_in", "records_out", "busy_ms", "back_pressured_ms", "watermark")}
         for v in report.vertices
     ]
-    summary.pop("slots")
     return summary

@@ -41,11 +41,13 @@ class KnownJob:
                     return answer.body
             except UnreachableError:
                 pass  # it ends just now, or is too busy: what it wrote a second ago will do
-        written = self.folder.facts()
+        written = _written(self.folder)
+        if written is not None and written["state"] in TERMINAL:
+            return written
         submission = Submission.load(self.folder)
         if written is None:
             return None if submission is None else facts_without_a_job(submission, "INITIALIZING", None, _now_ms())
-        if written["state"] in TERMINAL or is_running(written["process"]):
+        if is_running(written["process"]):
             return written
         if submission is None or not submission.supervised:
             return {**written, "state": "SUSPENDED"}
@@ -71,6 +73,29 @@ class KnownJob:
                 return Answer(200, document)
             return refuse(404, f"no {parts[2]} with trigger id {parts[3]}")
         return refuse(409, f"job {self.job_id} is {facts['state']}: it has no driver that could do this")
+
+
+# Facts of jobs that have ended, by file and time of change: lists of jobs are asked for again and again, and most of the jobs
+# in them have ended. Nobody changes these documents.
+_ended: dict[tuple[str, int], dict[str, Any]] = {}
+_MOST_ENDED = 500
+
+
+def _written(folder: JobFolder) -> dict[str, Any] | None:
+    try:
+        changed = (folder.path / "facts.json").stat().st_mtime_ns
+    except OSError:
+        return None
+    key = (str(folder.path), changed)
+    known = _ended.get(key)
+    if known is not None:
+        return known
+    facts = folder.facts()
+    if facts is not None and facts["state"] in TERMINAL:
+        while len(_ended) >= _MOST_ENDED:
+            _ended.pop(next(iter(_ended)), None)
+        _ended[key] = facts
+    return facts
 
 
 def known_jobs(home: JobHome) -> list[KnownJob]:

@@ -27,6 +27,22 @@ _log = logging.getLogger("penstock")
 
 
 def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
+    job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)
+    home = attach.home_of(configuration)
+    if home is None:
+        return _launch(job, configuration, spark_frames, None)
+    resources = ResourceManager(home)
+    resources.acquire(job.job_id, job.graph.slots)  # before anything is started that takes time
+    try:
+        return _launch(job, configuration, spark_frames, str(home.job(job.job_id).path / "job"))
+    except BaseException:
+        resources.release(job.job_id)
+        raise
+
+
+def _launch(
+    job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any], managed: str | None
+) -> JobClient:
     from penstock.datastream.job_client import JobClient
 
     if spark_frames and job.settings.mode == "AT_MOST_ONCE":
@@ -34,11 +50,8 @@ def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: 
             "execution.checkpointing.mode is AT_MOST_ONCE, but the job reads from_spark streams, whose positions are Spark's: "
             "after a failure they would be read again. Choose EXACTLY_ONCE or AT_LEAST_ONCE, or a source of Penstock's"
         )
-    job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)
-    submitted_as, home = job.job_id, attach.home_of(configuration)
-    if home is not None:
-        ResourceManager(home).acquire(submitted_as, job.graph.slots)
-    storage = _storage(job, None if home is None else str(home.job(submitted_as).path / "job"))
+    submitted_as = job.job_id
+    storage = _storage(job, managed)
     if storage is not None:
         job = replace(job, job_id=_job_id(storage, job.job_id))
         _warn_without_uid(job)

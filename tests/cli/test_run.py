@@ -119,3 +119,12 @@ def test_the_programs_error_is_shown_as_python_shows_it_and_ours_without_a_trace
         assert refused.returncode == 1
         assert words in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+def test_a_program_runs_also_where_no_home_folder_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    script = _write(tmp_path, "word_count.py", PYFLINK_WORD_COUNT)
+    home = {"PENSTOCK_HOME": str(tmp_path / "file" / "home")}
+    done = penstock("run", "--pyflink", "--runtime", "embedded", script, "--input", "be", environment=home)
+    assert (done.returncode, done.stdout) == (0, "('be', 1)\n")
+    assert "cannot be watched" in done.stderr

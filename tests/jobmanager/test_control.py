@@ -110,9 +110,31 @@ def test_a_job_that_asks_for_more_slots_than_are_free_is_told_who_has_them(tmp_p
         ):
             endless(tmp_path)
         assert (manager.count().taken, manager.count().free) == (2, 1)
+        job_id = str(first.get_job_id())
+        endpoint = _endpoint(tmp_path, job_id)
+        refused = endpoint.ask("PATCH", f"/jobs/{job_id}/rescaling", {"parallelism": "4"})
+        assert refused.status == 409
+        assert "needs 4 slots" in refused.body["errors"][0]
+        for parallelism in (3, 1):
+            trigger = endpoint.ask("PATCH", f"/jobs/{job_id}/rescaling", {"parallelism": str(parallelism)}).body[
+                "request-id"
+            ]
+            path = f"/jobs/{job_id}/rescaling/{trigger}"
+            done = eventually(lambda p=path: (d := endpoint.ask("GET", p).body)["operation"] and d, "the rescale")  # type: ignore[misc]
+            assert "failure-cause" not in done["operation"]
+            assert manager.count().taken == parallelism
     finally:
         first.cancel().result()
     assert manager.count().free == 3
+
+
+def test_a_job_whose_folder_disappears_goes_on(tmp_path: Path) -> None:
+    client = endless(tmp_path / "home", **{"penstock.job.dir": str(tmp_path / "job")})
+    (tmp_path / "home").rename(tmp_path / "elsewhere")  # at once: a write may be under way
+    epochs = len(client.epoch_reports())
+    eventually(lambda: len(client.epoch_reports()) > epochs + 5, "epochs")
+    client.cancel().result()
+    assert client.get_job_status().result() is JobStatus.CANCELED
 
 
 def test_a_claim_of_a_dead_process_counts_no_more(tmp_path: Path) -> None:

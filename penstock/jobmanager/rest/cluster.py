@@ -95,9 +95,10 @@ def dispose(request: Request, disposal: DisposalRequest) -> Json:
     done: OrderedDict[str, Any] = request.app.state.disposals
     trigger_id, failure = uuid.uuid4().hex, None
     try:
-        if not disposal.savepoint_path.startswith("/") and "://" not in disposal.savepoint_path:
-            raise StorageError(f"{disposal.savepoint_path!r} is neither an absolute path nor a URL")
-        savepoint.dispose(disposal.savepoint_path)
+        path = disposal.savepoint_path
+        if "\x00" in path or not (path.startswith("/") or "://" in path):
+            raise StorageError(f"{path!r} is neither an absolute path nor a URL")
+        savepoint.dispose(path)
     except (StorageError, OSError, ValueError) as error:
         failure = {"class": type(error).__name__, "stack-trace": str(error)}
     done[trigger_id] = {} if failure is None else {"failure-cause": failure}

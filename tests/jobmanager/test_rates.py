@@ -1,0 +1,64 @@
+"""Rates over the last seconds, the vertex that holds a job up, and what Prometheus is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.jobmanager.epoch import EpochReport
+from penstock.jobmanager.prometheus import exposition
+from penstock.jobmanager.rates import bottleneck, level_of, vertex_rates
+from penstock.jobmanager.resource_manager import SlotCount
+
+
+def _report(wall_ms: int, duration_ms: float, busy: list[float], pressed: list[float]) -> EpochReport:
+    columns = {"records_in": [100, 300], "records_out": [0, 0], "busy_ms": busy, "back_pressured_ms": pressed}
+    vertex = {"id": 1, "parallelism": 2, "subtasks": columns}
+    return EpochReport(
+        epoch=1, wall_ms=wall_ms, checkpoint=False, duration_ms=duration_ms, records_in=0, records_out=0, watermark=None,
+        vertices=[vertex],
+    )  # fmt: skip
+
+
+def test_rates_are_over_the_time_of_the_reports_and_waiting_between_epochs_is_idle() -> None:
+    reports = [_report(1500, 500, [100, 500], [100, 0]), _report(2000, 400, [100, 300], [100, 0])]
+    rates = vertex_rates(reports, 1, 2, now_ms=3000)  # from 1000 to 3000
+    assert rates["records_in_per_second"] == [100.0, 300.0]
+    assert rates["busy"] == [0.1, 0.4]
+    assert rates["back_pressured"] == [0.1, 0.0]
+    assert rates["idle"] == [0.8, 0.6]
+    assert vertex_rates([], 1, 2, now_ms=3000)["idle"] == [1.0, 1.0]
+    assert vertex_rates(reports, 1, 3, now_ms=3000)["busy"] == [0.0, 0.0, 0.0]  # rescaled: those were other subtasks
+    assert [level_of(ratio) for ratio in (0.1, 0.11, 0.51)] == ["ok", "low", "high"]
+
+
+def _facts(state: str, durations: list[float]) -> dict[str, Any]:
+    epochs = [{"wall_ms": 1000 * (n + 1), "duration_ms": d} for n, d in enumerate(durations)]
+    vertices = [{"key": key, "rates": {"busy": busy}} for key, busy in (("source", [0.1, 0.2]), ("sink", [0.0, 0.9]))]
+    return {"state": state, "now_ms": 1000 * len(durations), "epochs": epochs, "vertices": vertices}
+
+
+@pytest.mark.parametrize(
+    ("state", "durations", "expected"),
+    [("RUNNING", [1000, 990, 1000], "sink"), ("RUNNING", [200, 200, 200], None), ("FINISHED", [1000, 1000], None),
+     ("RUNNING", [], None)],
+)  # fmt: skip
+def test_the_busiest_vertex_is_named_only_while_epochs_leave_no_room(
+    state: str, durations: list[float], expected: str | None
+) -> None:
+    assert bottleneck(_facts(state, durations)) == expected
+
+
+def test_names_of_users_cannot_break_the_format() -> None:
+    facts = {
+        "job_id": "j", "name": 'a "quoted"\nname \\', "state": "RUNNING", "start_ms": 0, "transitions": [], "drivers": 1,
+        "totals": {"epochs": 0, "records_in": 2**60, "records_out": 0, "late_dropped": 0}, "epochs": [], "watermark": None,
+        "checkpoints": {"counts": {"completed": 0, "failed": 0}, "history": []}, "vertices": [],
+    }  # fmt: skip
+    text = exposition([facts], SlotCount(offered=None, taken=3))
+    assert r'job_name="a \"quoted\"\nname \\"' in text
+    assert "penstock_slots_taken 3\n" in text
+    assert "penstock_slots_offered" not in text
+    assert all(line.startswith(("#", "penstock_")) for line in text.splitlines())
+    assert exposition([]) == ""
