@@ -45,6 +45,8 @@ def with_statistics(checkpoints: dict[str, Any], statistics: Statistics) -> dict
         record = None if entry["is_savepoint"] else settled.pop(entry["id"], None)
         if record is not None:
             history.append({**entry, **_outcome(record, entry["trigger_ms"])})
+        elif entry["status"] == "IN_PROGRESS" and entry["id"] <= newest:  # a later one has settled: this never will
+            history.append({**entry, "status": "FAILED", "reason": "its driver died before it was complete"})
         elif entry["is_savepoint"] or entry["id"] <= newest:
             history.append(entry)
         else:

@@ -64,3 +64,11 @@ def test_checkpoints_without_a_report_and_savepoints_are_kept_and_restores_are_t
     ]  # fmt: skip
     assert merged["counts"] == {"completed": 5, "failed": 0, "restored": 1}
     assert merged["restored"]["id"] == 4
+
+
+def test_a_checkpoint_that_an_earlier_driver_left_in_progress_has_failed_once_a_later_one_settles() -> None:
+    left = {**_reported(1), "status": "IN_PROGRESS"}
+    told: dict[str, Any] = {"counts": {}, "history": [left], "restored": None}
+    assert with_statistics(told, _Statistics())["history"][0]["status"] == "IN_PROGRESS"
+    later = _Statistics(completed=1, history=[_Record(2, "completed", 300)])
+    assert [c["status"] for c in with_statistics(told, later)["history"]] == ["FAILED", "COMPLETED"]
