@@ -108,6 +108,8 @@ class ColumnVerbs:
 
 def gives_columns(stream: Any) -> bool:
     """Whether blocks of a stream whose type is not declared may be columns: False if they are Python objects for sure."""
+    for origin in stream._origins:
+        stream._env._earlier.recall(stream._env, origin.node)
     return all(_node_gives_columns(stream._env, origin.node) for origin in stream._origins)
 
 

@@ -208,6 +208,7 @@ class DataStream(ColumnVerbs):
 
     def _connect(self, node: StreamNode, input: int = 0) -> None:
         for origin in self._origins:
+            self._env._earlier.recall(self._env, origin.node)
             self._env._edges.append(
                 Edge(
                     source=origin.node.id,

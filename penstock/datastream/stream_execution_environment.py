@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, Edge, Origin
+from penstock.datastream.earlier_programs import EarlierPrograms
 from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import CheckpointedFunction
@@ -70,6 +72,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         configured = self._configuration.get_string("parallelism.default", str(self.get_default_local_parallelism()))
         self._default_parallelism = int(configured)
         self._init_settings()
+        self._ids = itertools.count(1)
+        self._earlier = EarlierPrograms()
         self._reset()
 
     if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
@@ -299,7 +303,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         if output_type is not None:
             check_type(output_type, f"the type of what {name!r} ({location}) emits")
         node = StreamNode(
-            id=NodeId(len(self._nodes) + 1),
+            id=NodeId(next(self._ids)),
             name=name,
             kind=kind,
             operator=operator,
@@ -405,6 +409,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         caches = self._caches
         for cached in caches:
             cached._remember()
+        self._earlier.keep(self)
         self._reset()
         client = launch(job, configuration, frames)
         for cached in caches:
