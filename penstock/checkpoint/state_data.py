@@ -151,7 +151,9 @@ def read_state(
             f"{manifest.kind} {manifest.checkpoint_id} of job {manifest.job_name!r} has no entries of state {name!r} of operator "
             f"{uid!r}; it has {', '.join(f'{o}: {s}' for o, s in sorted(others)) or 'none of that operator'}"
         )
-    return StateTable(uid, name, kinds.pop() if kinds else "value", entries)
+    # Whether deleted entries are in the files depends on when a chain was last written whole: the name tells for sure.
+    otherwise = name if name in _TIMERS else "value"
+    return StateTable(uid, name, kinds.pop() if kinds else otherwise, entries)
 
 
 def merge(tables: Iterable[TableDelta]) -> dict[tuple[Any, Any], tuple[int, Any]]:

@@ -150,6 +150,7 @@ def test_one_key_of_a_running_job_can_be_queried(sink: str, tmp_path: Path) -> N
     assert client.query_state("many", "by-parity", 3).result() == {"odd": 1993}
     assert client.query_state("many", "count", 77).result() is None
     assert client.query_state("many", "timer-event", 3).result() == []
+    assert client.query_state("many", "timer-processing", 3).result() == [], "no file has anything of these timers"
 
 
 def test_without_a_checkpoint_there_is_nothing_to_query() -> None:
