@@ -243,8 +243,9 @@ def test_the_interface_is_published(rest: httpx.Client) -> None:
 
 
 def test_no_request_that_the_interface_describes_brings_the_server_down(
-    dispatcher: Dispatcher, rest: httpx.Client, job: JobClient, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, rest: httpx.Client, job: JobClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     schemathesis = pytest.importorskip("schemathesis")
     # Starting processes for nonsense, or ending the job, would only make this slow: both are tested above.
     monkeypatch.setattr(dispatcher, "submit", lambda *a, **k: "0" * 32)

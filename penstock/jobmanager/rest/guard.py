@@ -6,6 +6,8 @@ it. So the Host must be one of ours (else a foreign name was made to point here)
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -20,6 +22,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LARGEST_BODY = 16 << 20
+_LINGER_BYTES, _LINGER_S = 64 << 20, 5.0  # what is read of a body that is too large, after the answer
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
@@ -39,9 +42,15 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = self._refusal(scope, headers)
         if refusal is not None:
-            await _refuse(send, *refusal)
+            await _refuse(receive, send, *refusal)
             return
         taken = 0
+
+        async def lingering(message: MutableMapping[str, Any]) -> None:
+            if taken > self._largest and message["type"] == "http.response.body" and not message.get("more_body"):
+                await _answer_and_linger(receive, send, message)
+            else:
+                await send(message)
 
         async def limited() -> MutableMapping[str, Any]:
             """A body may be sent in pieces, without a length: it is counted as it comes."""
@@ -52,7 +61,7 @@ class Guard:
                 raise HTTPException(413, f"a request may have {self._largest} bytes", {"Connection": "close"})
             return message
 
-        await self._app(scope, limited, send)
+        await self._app(scope, limited, lingering)
 
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
@@ -78,7 +87,22 @@ def _name(host: str) -> str:
     return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
-async def _refuse(send: Send, status: int, message: str) -> None:
+async def _answer_and_linger(receive: Receive, send: Send, message: MutableMapping[str, Any]) -> None:
+    """The last part of an answer to a body that is still coming. To close a connection with unread bytes resets it, and a
+    client that is still sending may then lose the answer: so the rest is read and dropped, up to a limit."""
+    await send({**message, "more_body": True})
+    dropped = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_S):
+            while dropped < _LINGER_BYTES:
+                received = await receive()
+                dropped += len(received.get("body", b""))
+                if received["type"] == "http.disconnect" or not received.get("more_body"):
+                    break
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _refuse(receive: Receive, send: Send, status: int, message: str) -> None:
     body = json.dumps({"errors": [message]}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
@@ -86,4 +110,8 @@ async def _refuse(send: Send, status: int, message: str) -> None:
     if status == 413:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    last = {"type": "http.response.body", "body": body}
+    if status == 413:
+        await _answer_and_linger(receive, send, last)
+    else:
+        await send(last)
