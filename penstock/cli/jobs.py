@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -101,7 +102,7 @@ def savepoint(
 ) -> None:  # fmt: skip
     """Take a savepoint; the job goes on."""
     target = find(job, directory, jobmanager, token)
-    body = {"target-directory": target_directory}
+    body = {"target-directory": _absolute(target_directory)}
     answer = checked(target.ask("POST", f"/jobs/{target.job_id}/savepoints", {}, body))
     location = wait_for_operation(target, "savepoint", "savepoints", answer["request-id"], timeout)
     _made(location, as_json)
@@ -115,11 +116,16 @@ def stop(
 ) -> None:  # fmt: skip
     """End a job with a savepoint, to be resumed from it."""
     target = find(job, directory, jobmanager, token)
-    body = {"drain": drain, "targetDirectory": target_directory}
+    body = {"drain": drain, "targetDirectory": _absolute(target_directory)}
     answer = checked(target.ask("POST", f"/jobs/{target.job_id}/stop", {}, body))
     location = wait_for_operation(target, "stop with savepoint", "savepoints", answer["request-id"], timeout)
     wait_for_state(target, "the job ends", TERMINAL, timeout)
     _made(location, as_json)
+
+
+def _absolute(folder: str | None) -> str | None:
+    """A relative path is relative to where the command was typed, not to where the driver runs."""
+    return folder if folder is None or "://" in folder else str(Path(folder).absolute())
 
 
 def _made(location: str | None, as_json: bool) -> None:

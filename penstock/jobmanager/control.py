@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from penstock.errors import PenstockError
 from penstock.jobmanager.facts import FactsRecorder
@@ -130,12 +130,16 @@ class JobControl:
 
     def _savepoint(self, body: Json) -> Answer:
         directory = body.get("target-directory")
+        if _relative(directory):
+            return refuse(400, _SAY_WHERE.format(directory))
         if body.get("cancel-job"):
             return self._long("stop", lambda: self._client.stop_with_savepoint(False, directory))
         return self._long("savepoint", lambda: self._client.trigger_savepoint(directory))
 
     def _stop(self, body: Json) -> Answer:
         drain, directory = bool(body.get("drain", False)), body.get("targetDirectory")
+        if _relative(directory):
+            return refuse(400, _SAY_WHERE.format(directory))
         return self._long("stop", lambda: self._client.stop_with_savepoint(drain, directory))
 
     def _rescale(self, query: Mapping[str, str]) -> Answer:
@@ -208,6 +212,16 @@ def shown(value: Any) -> Json:
         return {"value": json.loads(json.dumps(value)), "text": repr(value)[:10_000]}
     except (TypeError, ValueError):
         return {"value": None, "text": repr(value)[:10_000]}
+
+
+_SAY_WHERE: Final = (
+    "{!r} is a relative path, and the driver's working folder is no place for savepoints: "
+    "give an absolute path or a url"
+)
+
+
+def _relative(directory: str | None) -> bool:
+    return bool(directory) and "://" not in str(directory) and not str(directory).startswith("/")
 
 
 def _tuples(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
     assert newest.returncode == 0, newest.stderr
     assert int(newest.stdout) % 10 == 3
 
-    saved = command("savepoint", "from-the-shell", str(home / "saved"))
+    saved = command("savepoint", "from-the-shell", os.path.relpath(home / "saved"))
     assert saved.returncode == 0, saved.stderr
     location = saved.stdout.strip()
     assert f"penstock run --from-savepoint {location} job.py" in saved.stderr

@@ -178,12 +178,14 @@ def test_what_is_not_there_is_404_and_what_makes_no_sense_400(rest: httpx.Client
     assert rest.patch(f"/jobs/{job_id}/rescaling?parallelism=0").status_code == 400
     assert rest.post(f"/jobs/{job_id}/savepoints", content=b"{").status_code == 400
     assert rest.post(f"/jobs/{job_id}/stop", json={"drain": "maybe"}).status_code == 400
+    for path, body in (("savepoints", {"target-directory": "here"}), ("stop", {"targetDirectory": "../here"})):
+        assert "absolute" in rest.post(f"/jobs/{job_id}/{path}", json=body).json()["errors"][0]
     assert rest.post("/jobs", json={"entry": "relative.py"}).status_code == 400
     assert rest.post("/jobs", json={"entry": "no_such_package_at_all.job", "module": True}).status_code == 400
 
 
 def test_a_huge_body_is_refused_whether_or_not_it_says_so(rest: httpx.Client) -> None:
-    huge = b"x" * ((1 << 20) + 1)
+    huge = b"x" * (16 << 20)  # more than sockets buffer: the answer must not be lost while the client is still sending
     assert rest.post("/programs/upload?name=a.py", content=huge).status_code == 413
     assert rest.post("/programs/upload?name=a.py", content=iter([huge[:1000], huge])).status_code == 413
 
@@ -265,6 +267,7 @@ def test_no_request_that_the_interface_describes_brings_the_server_down(
             case.path_parameters = {name: known.get(name, value) for name, value in case.path_parameters.items()}
         response = case.call()
         tried += 1
+        assert list(tmp_path.iterdir()) == [], f"{case.as_curl_command()} wrote where the driver happens to run"
         assert response.status_code < 500, f"{case.as_curl_command()}: {response.status_code} {response.text}"
 
     few = settings(max_examples=6, deadline=None, database=None, suppress_health_check=list(HealthCheck))
