@@ -17,7 +17,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka demo test check format bench bench-kafka bench-state chaos chaos-kafka clean
+.PHONY: help setup java kafka browser demo test check format bench bench-kafka bench-state chaos chaos-kafka clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,13 @@ demo: setup java ## run the clickstream example
 kafka: setup java ## fetch the Kafka broker that tests run against, into the user's cache
 	$(BIN)/python -m tests.servers.kafka
 
-test: setup java kafka check ## all that CI runs: the checks, then every test
+browser: $(VENV)/.browser ## find or install the Chromium that the web page is tested in
+
+$(VENV)/.browser: scripts/ensure_browser.sh $(STAMP)
+	@scripts/ensure_browser.sh $(BIN)/python
+	@touch $@
+
+test: setup java kafka browser check ## all that CI runs: the checks, then every test
 	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS); status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - $(STARTED) )) s in all"; exit $$status
 

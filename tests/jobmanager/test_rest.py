@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +18,14 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.datastream import JobClient
 from penstock.jobmanager.control import JobControl, refuse
 from penstock.jobmanager.dispatcher import Dispatcher
+from penstock.jobmanager.documents import checkpoints
 from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.program import Program
 from penstock.jobmanager.prometheus import METRICS
 from penstock.jobmanager.rest.app import create_app
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from tests.jobmanager.jobs import endless, eventually
-from tests.jobmanager.programs import FAILING
+from tests.jobmanager.programs import ENDLESS, FAILING, program
 from tests.jobmanager.served import served
 
 ROOT = Path(__file__).parents[2]
@@ -115,6 +118,38 @@ def test_checkpoints_have_details_for_each_subtask(rest: httpx.Client, job: JobC
     assert _get(rest, f"{base}/checkpoints/details/{newest['id']}")["id"] == newest["id"]
     assert rest.get(f"{base}/checkpoints/details/999999").status_code == 404
     assert _get(rest, f"{base}/checkpoints/config")["mode"] == "exactly_once"
+
+
+def test_a_checkpoint_is_found_beside_a_savepoint_of_the_same_epoch() -> None:
+    entry = {"id": 7, "status": "COMPLETED", "trigger_ms": 1, "ack_ms": 2, "bytes": 3, "duration_ms": 1, "path": None,
+             "subtasks": 1, "manifest_ms": 0, "commit_ms": 0}  # fmt: skip
+    columns = {"snapshot_bytes": [3], "snapshot_ms": [1], "alignment_ms": [0]}
+    history = [{**entry, "is_savepoint": False, "vertices": {"0": columns}}, {**entry, "is_savepoint": True}]
+    facts = {"checkpoints": {"history": history}}
+    found = checkpoints.subtasks(facts, 7, {"id": 0, "key": "k"})
+    assert found is not None
+    assert [s["checkpointed_size"] for s in found["subtasks"]] == [3]
+
+
+def test_states_of_the_newest_checkpoint_are_listed(rest: httpx.Client, dispatcher: Dispatcher, tmp_path: Path) -> None:
+    job_id = dispatcher.submit(
+        Program(entry=str(program(tmp_path, "job.py", ENDLESS))), {}, runtime="embedded", folder=str(tmp_path)
+    )
+    expected = {"uid": "newest", "name": "reduce", "kind": "reducing"}
+    eventually(
+        lambda: expected in rest.get(f"/jobs/{job_id}/states").json().get("states", []), "a checkpoint with state"
+    )
+    rest.patch(f"/jobs/{job_id}")
+    eventually(lambda: _get(rest, f"/jobs/{job_id}/status")["status"] == "CANCELED", "it ends")
+
+
+def test_the_page_is_served_and_loads_nothing_from_elsewhere(rest: httpx.Client) -> None:
+    page = rest.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    for name in re.findall(r'(?:href|src)="([^"#]+)"', page.text):
+        assert rest.get(f"/{name}").status_code == 200, name
+    assert rest.get("/absent.js").status_code == 404
 
 
 def test_prometheus_gets_every_metric_once_with_its_type_and_documented_name(

@@ -131,8 +131,9 @@ def distribution(values: Sequence[float]) -> Json:
 
 
 def _find(facts: Json, checkpoint_id: int) -> Json | None:
-    history = facts["checkpoints"]["history"]
-    return next((entry for entry in reversed(history) if entry["id"] == checkpoint_id), None)
+    """The newest of that id; rather a checkpoint than the savepoint of the same epoch, which has no details."""
+    found = [entry for entry in reversed(facts["checkpoints"]["history"]) if entry["id"] == checkpoint_id]
+    return next((entry for entry in found if not entry["is_savepoint"]), found[0] if found else None)
 
 
 def _entry(facts: Json, entry: Json) -> Json:

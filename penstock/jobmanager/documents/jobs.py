@@ -68,7 +68,7 @@ def timestamps(facts: Json) -> dict[str, int]:
     return {state.name: last.get(state.name, 0) for state in JobStatus}
 
 
-def details(facts: Json, bottleneck: str | None) -> Json:
+def details(facts: Json, bottleneck: str | None, program: str | None = None) -> Json:
     return {
         "jid": facts["job_id"],
         "name": facts["name"],
@@ -89,6 +89,7 @@ def details(facts: Json, bottleneck: str | None) -> Json:
         "totals": facts["totals"],
         "drivers": facts["drivers"],
         "slots": facts["slots"],
+        "program": program,
     }
 
 
@@ -118,6 +119,8 @@ def vertex_summary(facts: Json, vertex: Json) -> Json:
             "records-out-per-second": round(sum(rates["records_out_per_second"]), 3),
             "busy": max(rates["busy"], default=0.0),
             "back-pressured": max(rates["back_pressured"], default=0.0),
+            "busy-by-subtask": rates["busy"],
+            "back-pressured-by-subtask": rates["back_pressured"],
         },
         "watermark": min(subtasks.get("watermark", ()), default=None),
         "state-entries": sum(subtasks.get("state_entries", ())),

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from penstock import __version__
 from penstock.jobmanager.dispatcher import Dispatcher
 from penstock.jobmanager.rest import cluster, jobs, programs, vertices
 from penstock.jobmanager.rest.guard import LARGEST_BODY, App, Guard
-
-WEB = Path(__file__).parents[1] / "web"
+from penstock.jobmanager.rest.page import WEB, Page
 
 
 def create_api(dispatcher: Dispatcher, *, token_required: bool = False) -> FastAPI:
@@ -34,8 +31,7 @@ def create_api(dispatcher: Dispatcher, *, token_required: bool = False) -> FastA
     api.state.disposals = OrderedDict()
     for router in (cluster.router, programs.submissions, jobs.router, vertices.router, programs.router, programs.jars):
         api.include_router(router)
-    if WEB.is_dir():
-        api.mount("/", StaticFiles(directory=WEB, html=True), name="web")
+    api.mount("/", Page(), name="web")
     api.add_exception_handler(HTTPException, _refused)
     api.add_exception_handler(RequestValidationError, _invalid)
     return api
@@ -45,9 +41,7 @@ def create_app(dispatcher: Dispatcher, *, token: str | None = None, largest_body
     """What a server serves. Without `token` only requests to a loopback name are answered."""
     api = create_api(dispatcher, token_required=token is not None)
     # Of the page nothing is secret, and a browser loads it before it can send a token.
-    page = (
-        {f"/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*") if path.is_file()} if WEB.is_dir() else set()
-    )
+    page = {f"/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*") if path.is_file()}
     return Guard(api, token=token, public=frozenset(page | {"/"}), largest_body=largest_body)
 
 

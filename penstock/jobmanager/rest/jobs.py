@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from penstock.checkpoint.state_data import list_states
+from penstock.errors import PenstockError
 from penstock.jobmanager.dispatcher import tail
 from penstock.jobmanager.documents import checkpoints, vertices
 from penstock.jobmanager.documents import jobs as documents
@@ -19,9 +22,11 @@ from penstock.jobmanager.rest.context import (
     Json,
     TheDispatcher,
     Vertex,
+    job_facts,
     not_found,
     respond,
 )
+from penstock.jobmanager.submission import Submission
 
 router = APIRouter(tags=["jobs"], responses=ERRORS)
 
@@ -50,8 +55,11 @@ def overview(dispatcher: TheDispatcher) -> Json:
 
 
 @router.get("/jobs/{jobid}")
-def job(facts: Facts) -> Json:
-    return documents.details(facts, bottleneck(facts))
+def job(dispatcher: TheDispatcher, facts: Facts) -> Json:
+    submission = Submission.load(dispatcher.home.job(facts["job_id"]))
+    entry = None if submission is None else Path(submission.program.entry)
+    uploaded = entry is not None and entry.parent == dispatcher.home.programs
+    return documents.details(facts, bottleneck(facts), entry.name if entry is not None and uploaded else None)
 
 
 @router.get("/jobs/{jobid}/facts")
@@ -163,6 +171,23 @@ def state(dispatcher: TheDispatcher, facts: Facts, uid: str, name: str, key: str
     """The value of one key in one state of a running job; `key` is JSON, a list stands for a tuple."""
     query = {"uid": uid, "name": name, "key": key}
     return respond(dispatcher.ask(facts["job_id"], "GET", f"/jobs/{facts['job_id']}/state", query, {}))
+
+
+@router.get("/jobs/{jobid}/states")
+def states(dispatcher: TheDispatcher, facts: Facts) -> Json:
+    """Which states the newest checkpoint has, by operator: what can be asked for with /state."""
+    for _ in range(3):  # retention may delete it meanwhile: then there is a newer one
+        newest = checkpoints.statistics(facts)["latest"]["completed"]
+        if newest is None or newest["external_path"] is None:
+            return {"checkpoint": None, "states": []}
+        try:
+            found = list_states(newest["external_path"])
+        except PenstockError:
+            facts = job_facts(dispatcher, facts["job_id"])
+            continue
+        described = [{"uid": uid, "name": name, "kind": kind} for uid, name, kind in found]
+        return {"checkpoint": newest["id"], "states": described}
+    raise HTTPException(409, f"the newest checkpoint of job {facts['job_id']} cannot be read just now")
 
 
 def _plain(trigger_id: str) -> str:

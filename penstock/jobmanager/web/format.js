@@ -1,0 +1,52 @@
+// Numbers, times and sizes as people read them. Pure.
+
+export function count(value) {
+  return value == null ? "–" : Math.round(value).toLocaleString("en-US");
+}
+
+export function rate(value) {
+  if (value == null) return "–";
+  if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M/s`;
+  if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k/s`;
+  return `${value >= 100 || value === 0 ? Math.round(value) : value.toFixed(1)}/s`;
+}
+
+export function bytes(value) {
+  if (value == null) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}
+
+export function duration(ms) {
+  if (ms == null || ms < 0) return "–";
+  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  const s = ms / 1000;
+  if (s < 60) return `${s.toFixed(1)} s`;
+  const [d, h, m] = [Math.floor(s / 86400), Math.floor(s / 3600) % 24, Math.floor(s / 60) % 60];
+  return d ? `${d} d ${h} h` : h ? `${h} h ${m} min` : `${m} min ${Math.floor(s % 60)} s`;
+}
+
+export function clock(ms) {
+  if (ms == null || ms <= 0) return "–";
+  const at = new Date(ms);
+  const day = at.toDateString() === new Date().toDateString() ? "" : `${at.toLocaleDateString("sv-SE")} `;
+  return day + at.toLocaleTimeString("sv-SE");
+}
+
+// Watermarks begin at the smallest long and end at the largest; JavaScript rounds both, which does no harm here.
+export function watermark(value) {
+  if (value == null || value < -9e18) return "none yet";
+  if (value > 9e18) return "end of input";
+  const at = new Date(value);
+  return Number.isNaN(at.getTime()) || Math.abs(value) < 1e11 ? String(value) : at.toISOString().replace("T", " ").replace("Z", "");
+}
+
+export const percent = (ratio) => `${Math.round((ratio ?? 0) * 100)} %`;
+
+// "2 s", "100 ms", "1 min", or a bare number of milliseconds, as settings are written; null if it is none of these.
+export function settingMs(text) {
+  const found = /^\s*([\d.]+)\s*(ms|s|min|h)?\s*$/.exec(text ?? "");
+  return found ? Number(found[1]) * { ms: 1, s: 1000, min: 60_000, h: 3_600_000 }[found[2] ?? "ms"] : null;
+}

@@ -1,0 +1,187 @@
+// The lower half of a job's view. Each tab loads what it shows, and nothing else is loaded.
+
+import { get } from "./api.js";
+import { badge, h, table, toast, update } from "./dom.js";
+import { submitDialog } from "./dialogs.js";
+import { bytes, clock, count, duration, percent, rate, watermark } from "./format.js";
+
+const meter = (busy, pressed) => [
+  h("span", { class: "meter", role: "img", "aria-label": `busy ${percent(busy)}, back-pressured ${percent(pressed)}` },
+    h("i", { class: "busy", style: { width: percent(busy).replace(" ", "") } }),
+    h("i", { class: "pressed", style: { width: percent(pressed).replace(" ", "") } })),
+  percent(busy)];
+
+const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
+const level = (ratio) => (ratio > 0.5 ? "high" : ratio > 0.1 ? "low" : "ok");
+
+async function vertices(body, job, selected, select) {
+  const chosen = job.vertices.find((v) => v.id === selected) ?? job.vertices[0];
+  if (!chosen) {
+    update(body, h("p", { class: "muted" }, "The program has not started its job yet."));
+    return;
+  }
+  const details = await get(`/jobs/${job.jid}/vertices/${chosen.id}`);
+  const all = job.vertices.map((v) => ({ ...v, class: v.id === chosen.id ? "chosen" : null }));
+  update(body,
+    h("section", { class: "card" }, h("h2", {}, "Vertices"), table([
+      { title: "Vertex", kind: "wide", cell: (v) => [
+        h("a", { href: `#/jobs/${job.jid}`, "data-key": `row-${v.id}`, onclick: (e) => { e.preventDefault(); select(v.id); } }, v.name),
+        v.id === job.bottleneck && [" ", h("span", { class: "state FAILED" }, "bottleneck")]] },
+      { title: "Slots", kind: "n", cell: (v) => v.parallelism },
+      { title: "Busy", kind: "meters", cell: (v) => meter(v.rates.busy, v.rates["back-pressured"]) },
+      { title: "Back pressure", cell: (v) => badge(level(v.rates["back-pressured"])) },
+      { title: "In", kind: "n", cell: (v) => rate(v.rates["records-in-per-second"]) },
+      { title: "Out", kind: "n", cell: (v) => rate(v.rates["records-out-per-second"]) },
+      { title: "Records in", kind: "n", cell: (v) => count(v.metrics["read-records"]) },
+      { title: "Records out", kind: "n", cell: (v) => count(v.metrics["write-records"]) },
+      { title: "State entries", kind: "n", cell: (v) => count(v["state-entries"]) },
+      { title: "Watermark", cell: (v) => watermark(v.watermark) },
+    ], all, "")),
+    h("section", { class: "card" }, h("h2", {}, `Subtasks of ${chosen.name}`), table([
+      { title: "Subtask", kind: "n", cell: (t) => t.subtask },
+      { title: "Busy", kind: "meters", cell: (t) => meter(t.busy, t["back-pressured"]) },
+      { title: "Back pressure", cell: (t) => [badge(level(t["back-pressured"])), ` ${percent(t["back-pressured"])}`] },
+      { title: "In", kind: "n", cell: (t) => rate(t["records-in-per-second"]) },
+      { title: "Out", kind: "n", cell: (t) => rate(t["records-out-per-second"]) },
+      { title: "State entries", kind: "n", cell: (t) => count(t["state-entries"]) },
+      { title: "Watermark", cell: (t) => watermark(t.watermark) },
+      { title: "Process", cell: (t) => h("span", { class: "mono" }, t.endpoint || "–") },
+    ], details.subtasks, "")));
+}
+
+function partsOf(checkpoint, job) {
+  return job.vertices.filter((v) => checkpoint.details[v.id]).flatMap((v) =>
+    checkpoint.details[v.id].subtasks.map((t) => ({ ...t, vertex: v.name })));
+}
+
+let opened = null; // the checkpoint whose subtasks are shown
+const kept = new Map(); // subtasks of checkpoints that somebody opened: the server forgets them sooner, by job and checkpoint
+
+async function checkpoints(body, job) {
+  const found = await get(`/jobs/${job.jid}/checkpoints`);
+  const longest = Math.max(1, ...found.history.map((c) => c.end_to_end_duration));
+  const chosen = found.history.find((c) => c.id === opened && !c.is_savepoint);
+  if (chosen && !kept.has(`${job.jid}-${chosen.id}`)) {
+    await load(job, chosen).catch((error) => { opened = null; toast(error.message, "bad"); });
+  }
+  // Retention deletes older checkpoints, and a running job's newest is an old one in a moment.
+  const newest = ENDED.has(job.state) ? found.latest.completed?.id : null;
+  const resumable = (c) => c.external_path && c.status === "COMPLETED" && (c.is_savepoint || c.id === newest);
+  const cell = (c) => h("div", { class: "actions" },
+    Object.keys(c.tasks).length > 0 && h("button", {
+      type: "button", class: "tiny", "data-key": `subtasks-${c.id}`, "aria-expanded": String(c.id === opened),
+      "aria-label": `Subtasks of checkpoint ${c.id}`,
+      onclick: () => { opened = opened === c.id ? null : c.id; checkpoints(body, job); },
+    }, "Subtasks"),
+    resumable(c) && h("button", {
+      type: "button", class: "tiny", "data-key": `resume-${c.id}-${c.is_savepoint}`,
+      "aria-label": `Resume from ${c.is_savepoint ? "savepoint" : "checkpoint"} ${c.id}`,
+      onclick: () => submitDialog({ savepoint: c.external_path, program: job.program }),
+    }, "Resume…"));
+  const aligned = (c) => Math.max(0, ...Object.values(c.tasks).map((t) => t.alignment_duration));
+  update(body,
+    h("dl", { class: "numbers" }, numbers({
+      Completed: count(found.counts.completed), Failed: count(found.counts.failed), Restored: count(found.counts.restored),
+      "Size, average": bytes(Math.round(found.summary.state_size.avg)), "Duration, average": duration(found.summary.end_to_end_duration.avg),
+      "Duration, 99 %": duration(found.summary.end_to_end_duration.p99),
+    })),
+    kept.has(`${job.jid}-${opened}`) && h("section", { class: "card" }, h("h2", {}, `Subtasks of checkpoint ${opened}`), subtasksOf(job, opened)),
+    h("section", { class: "card" }, h("h2", {}, "History"), table([
+      { title: "Id", kind: "n", cell: (c) => c.id },
+      { title: "Kind", cell: (c) => (c.is_savepoint ? "savepoint" : "checkpoint") },
+      { title: "State", cell: (c) => [badge(c.status), c.failure_message && h("div", { class: "error small" }, c.failure_message)] },
+      { title: "Begun", cell: (c) => clock(c.trigger_timestamp) },
+      { title: "Size", kind: "n", cell: (c) => bytes(c.state_size) },
+      { title: "Duration", kind: "n", cell: (c) => duration(c.end_to_end_duration) },
+      { title: "", kind: "hide-small", cell: (c) => h("span", { class: "meter", "aria-hidden": "true" }, h("i", { class: "pressed", style: { width: `${(100 * c.end_to_end_duration) / longest}%` } })) },
+      { title: "Alignment", kind: "n", cell: (c) => (Object.keys(c.tasks).length ? duration(aligned(c)) : "–") },
+      { title: "", cell },
+    ], found.history.slice(0, 25), "No checkpoint yet. Is execution.checkpointing.interval set?")));
+}
+
+async function load(job, checkpoint) {
+  if (Object.keys(checkpoint.tasks).length === 0) return;
+  const details = {};
+  for (const vertex of Object.keys(checkpoint.tasks)) {
+    details[vertex] = await get(`/jobs/${job.jid}/checkpoints/details/${checkpoint.id}/subtasks/${vertex}`);
+  }
+  kept.set(`${job.jid}-${checkpoint.id}`, { details });
+  if (kept.size > 50) kept.delete(kept.keys().next().value);
+}
+
+function subtasksOf(job, id) {
+  const found = kept.get(`${job.jid}-${id}`);
+  return table([
+    { title: "Vertex", cell: (t) => t.vertex },
+    { title: "Subtask", kind: "n", cell: (t) => t.index },
+    { title: "Size", kind: "n", cell: (t) => bytes(t.state_size) },
+    { title: "Stored in", kind: "n", cell: (t) => duration(t.checkpoint.async) },
+    { title: "Alignment", kind: "n", cell: (t) => duration(t.alignment.duration) },
+  ], partsOf(found, job), "");
+}
+
+async function exceptions(body, job) {
+  const { exceptionHistory: { entries, truncated } } = await get(`/jobs/${job.jid}/exceptions`);
+  update(body, h("section", { class: "card" }, h("h2", {}, "Exceptions, newest first"),
+    entries.length === 0 && h("p", { class: "muted" }, "None."),
+    entries.map((e, i) => h("details", { "data-key": `exception-${e.timestamp}`, open: i === 0 && job.state === "FAILED" },
+      h("summary", {}, h("span", { class: "muted" }, clock(e.timestamp), " "), h("strong", {}, e.exceptionName), " ", e.message.split("\n")[0]),
+      h("pre", { "data-key": `trace-${e.timestamp}`, tabindex: 0 }, e.stacktrace))),
+    truncated && h("p", { class: "muted" }, "Older ones are left out.")));
+}
+
+// A form that stays as it was typed: built once, when the tab is opened, and again while there is nothing to choose from.
+async function state(body, job) {
+  if (body.dataset.form === job.jid) return;
+  const { states } = await get(`/jobs/${job.jid}/states`);
+  if (states.length === 0) {
+    update(body, h("section", { class: "card" }, h("h2", {}, "State of one key"),
+      h("p", { class: "muted" }, "There is no checkpoint with state in it yet.")));
+    return;
+  }
+  body.dataset.form = job.jid;
+  const which = h("select", { name: "state", required: true },
+    states.map((found, i) => h("option", { value: i }, `${found.uid} · ${found.name} (${found.kind})`)));
+  const key = h("input", { name: "key", required: true, autocomplete: "off", placeholder: '"user-1", 17 or [1, "a"]' });
+  const answer = h("div", { role: "status", "aria-live": "polite" });
+  const form = h("form", { class: "state-form" }, h("label", {}, "State", which), h("label", {}, "Key, as JSON", key),
+    h("button", { class: "primary" }, "Look up"));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const { uid, name } = states[which.value];
+    try {
+      const found = await get(`/jobs/${job.jid}/state`, { uid, name, key: key.value });
+      answer.replaceChildren(h("p", { class: "muted small" }, `${name} of ${key.value} as of the newest checkpoint, ${clock(Date.now())}`),
+        h("pre", {}, found.text === "None" ? "None: nothing is kept for this key" : found.text));
+    } catch (error) {
+      answer.replaceChildren(h("p", { class: "error" }, error.message));
+    }
+  });
+  body.replaceChildren(h("section", { class: "card" }, h("h2", {}, "State of one key"), form, answer));
+}
+
+async function configuration(body, job) {
+  const found = await get(`/jobs/${job.jid}/config`);
+  const values = Object.entries(found["execution-config"]["user-config"]).sort();
+  update(body, h("section", { class: "card" }, h("h2", {}, "Settings"), table([
+    { title: "Setting", kind: "wide", cell: ([name]) => h("code", {}, name) },
+    { title: "Value", kind: "wide", cell: ([, value]) => h("code", {}, value) },
+  ], values, "None besides the defaults.")));
+}
+
+async function log(body, job) {
+  const text = await get(`/jobs/${job.jid}/log`, { size: 65536 });
+  update(body, h("section", { class: "card" }, h("h2", {}, "What the driver printed"),
+    text ? h("pre", { "data-key": "log", tabindex: 0 }, text) : h("p", { class: "muted" }, "Nothing, or the job was not started by penstock.")));
+}
+
+export const numbers = (values) => Object.entries(values).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+
+export const TABS = {
+  vertices: ["Vertices", vertices],
+  checkpoints: ["Checkpoints", checkpoints],
+  exceptions: ["Exceptions", exceptions],
+  state: ["State", state],
+  configuration: ["Configuration", configuration],
+  log: ["Log", log],
+};

@@ -1,0 +1,249 @@
+"""The web page in a real Chromium, as a person uses it. Screenshots are kept in reports/web."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from penstock.jobmanager.endpoint import Endpoint
+from tests.jobmanager.jobs import eventually
+from tests.jobmanager.programs import ENDLESS, FAILING, jobmanager, program
+from tests.servers.browser import find
+from tests.servers.fixtures import unavailable
+from tests.servers.jars import ServerUnavailable
+
+SHOTS = Path(__file__).parents[2] / "reports" / "web"
+CLICKS = ENDLESS.replace("enable_checkpointing(10)", "enable_checkpointing(200)")
+LAPTOP, PHONE = (1280, 800), (390, 844)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    path = find()
+    if path is None:
+        unavailable(ServerUnavailable("no Chromium: run `make browser`, or name one in PENSTOCK_CHROMIUM"))
+        raise AssertionError
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        # Without a sandbox of its own: containers and CI run as root, and the page is ours.
+        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def dispatcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    with jobmanager(tmp_path_factory.mktemp("home"), "--slots", "16") as endpoint:
+        yield endpoint
+        for job in endpoint.ask("GET", "/jobs", timeout_s=10).body["jobs"]:
+            endpoint.ask("PATCH", f"/jobs/{job['id']}", {"mode": "cancel"}, timeout_s=10)
+
+
+def open_page(
+    chromium: Browser, endpoint: Endpoint, size: tuple[int, int] = LAPTOP, *, dark: bool = False
+) -> tuple[Page, list[str]]:
+    """A tab, and what went wrong in it."""
+    context = chromium.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme="dark" if dark else "light",
+        device_scale_factor=2 if size == PHONE else 1,
+    )
+    page, wrong = context.new_page(), list[str]()
+    page.set_default_timeout(20_000)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("requestfailed", lambda request: wrong.append(f"{request.url}: {request.failure}"))
+    page.on(
+        "request", lambda r: None if r.url.startswith(endpoint.address) else wrong.append(f"from elsewhere: {r.url}")
+    )
+    page.goto(endpoint.address)
+    return page, wrong
+
+
+def shoot(page: Page, name: str) -> None:
+    page.evaluate("scrollTo(0, 0)")
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
+
+
+def submit(page: Page, file: Path, **fields: str) -> None:
+    page.get_by_role("button", name="Submit job").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Python file").set_input_files(file)
+    for label, text in fields.items():
+        dialog.get_by_label(label.capitalize()).fill(text)
+    dialog.get_by_label("Runtime").select_option("embedded")
+    dialog.get_by_role("button", name="Submit").click()
+    expect(page).to_have_url(re.compile("#/jobs/[0-9a-f]{32}$"))
+
+
+def figure(page: Page, name: str) -> Locator:
+    return page.locator(".numbers div", has_text=name).first.locator("dd")
+
+
+def number(text: Locator) -> int:
+    return int(re.sub(r"\D", "", text.inner_text()) or 0)
+
+
+def state(page: Page) -> Locator:
+    return page.locator(".head .state")
+
+
+def act(page: Page, action: str, confirm: str) -> None:
+    page.get_by_role("button", name=f"{action}…").first.click()
+    page.get_by_role("dialog").get_by_role("button", name=confirm).click()
+
+
+def look_up(page: Page, key: str) -> None:
+    page.get_by_role("link", name="State").click()
+    choices = page.locator("select[name=state]")
+    expect(choices.locator("option", has_text="newest")).to_have_count(1)
+    choices.select_option(label=choices.locator("option", has_text="newest").inner_text())
+    page.get_by_label("Key").fill(key)
+    page.get_by_role("button", name="Look up").click()
+
+
+def test_a_job_is_submitted_watched_saved_rescaled_stopped_and_resumed(
+    chromium: Browser, dispatcher: Endpoint, tmp_path: Path
+) -> None:
+    page, wrong = open_page(chromium, dispatcher)
+    expect(page.get_by_text("No job is running")).to_be_visible()
+    submit(page, program(tmp_path, "clicks.py", CLICKS), arguments="clickstream", parallelism="2")
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("clicks"))
+    expect(state(page)).to_have_text("RUNNING")
+
+    # The graph is there and moves.
+    expect(page.locator(".vertex")).to_have_count(2)
+    expect(page.locator(".vertex").first).to_have_attribute(
+        "aria-label", re.compile(r"numbers.*parallelism 2.*in [1-9]")
+    )
+    expect(page.locator(".edge.moving")).to_have_count(1)
+    expect(page.locator(".edge-label")).to_have_text("HASH")
+    before = number(figure(page, "Records in"))
+    eventually(lambda: number(figure(page, "Records in")) > before, "more records are shown")
+    shoot(page, "job-light")
+
+    act(page, "Savepoint", "Take savepoint")
+    saved = page.locator(".toast", has_text="Savepoint:")
+    expect(saved).to_contain_text("savepoint-")
+    page.get_by_role("link", name="Checkpoints").click()
+    expect(page.get_by_role("button", name=re.compile("Resume from savepoint"))).to_have_count(1)
+    page.get_by_role("button", name=re.compile("Subtasks of checkpoint")).first.click()
+    expect(page.get_by_role("heading", name=re.compile("Subtasks of checkpoint"))).to_be_visible()
+    shoot(page, "checkpoints")
+
+    page.get_by_role("button", name="Rescale…").click()
+    page.get_by_role("dialog").get_by_label("Parallelism").fill("3")
+    page.get_by_role("dialog").get_by_role("button", name="Rescale").click()
+    expect(page.locator(".toast", has_text="Rescaled")).to_be_visible()
+    expect(page.locator(".vertex").last.locator(".slot")).to_have_count(3)
+
+    # One key's state, and the server's words when that cannot be.
+    look_up(page, "seven")
+    expect(page.locator(".error", has_text="is not JSON")).to_be_visible()
+    look_up(page, "7")
+    expect(page.locator("pre")).to_have_text(re.compile(r"^\d*7$"))
+
+    act(page, "Stop", "Stop job")
+    expect(state(page)).to_have_text("FINISHED")
+    stopped = page.locator(".toast", has_text="Stopped with savepoint:")
+    path = stopped.locator("p").inner_text().partition(": ")[2]
+    unable = page.get_by_role("button", name="Savepoint…")
+    expect(unable).to_have_attribute("aria-disabled", "true")
+    expect(unable).to_have_attribute("title", "The job is FINISHED.")
+    read = number(figure(page, "Records in"))
+
+    # Resumed, it goes on where it stopped: the first number it reads is the next one.
+    stopped.get_by_role("button", name="Resume").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Savepoint or checkpoint")).to_have_value(path)
+    dialog.get_by_label("Arguments").fill("resumed")
+    dialog.get_by_label("Runtime").select_option("embedded")
+    shoot(page, "resume-dialog")
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("resumed")
+    expect(state(page)).to_have_text("RUNNING")
+    look_up(page, "7")
+    expect(page.locator("pre")).to_have_text(re.compile(r"^\d*7$"))
+    assert number(page.locator("pre")) >= read - 10
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
+    assert wrong == []
+
+
+def test_a_failing_job_shows_its_exception(chromium: Browser, dispatcher: Endpoint, tmp_path: Path) -> None:
+    page, wrong = open_page(chromium, dispatcher, dark=True)
+    submit(page, program(tmp_path, "failing.py", FAILING))
+    expect(state(page)).to_have_text("FAILED")
+    expect(page.locator(".note.bad")).to_contain_text("divide")
+    page.locator(".note.bad").get_by_role("link", name="Details").click()
+    expect(page.locator("pre").first).to_contain_text("ZeroDivisionError: division by zero")
+    shoot(page, "exception-dark")
+    assert wrong == []
+
+
+def test_what_the_server_refuses_is_said_in_its_words(chromium: Browser, dispatcher: Endpoint, tmp_path: Path) -> None:
+    page, _ = open_page(chromium, dispatcher)
+    page.get_by_role("button", name="Submit job").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Python file").set_input_files(program(tmp_path, "bad name.py", ENDLESS))
+    dialog.get_by_role("button", name="Submit").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("cannot be a program's name")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.goto(f"{dispatcher.address}/#/jobs/{'0' * 32}")
+    expect(page.get_by_role("alert")).to_contain_text("there is no job 000000")
+
+
+def test_the_page_fits_a_phone_has_two_themes_and_works_from_the_keyboard(
+    chromium: Browser, dispatcher: Endpoint, tmp_path: Path
+) -> None:
+    page, wrong = open_page(chromium, dispatcher, PHONE)
+    submit(page, program(tmp_path, "phone.py", CLICKS))
+    expect(page.locator(".vertex")).to_have_count(2)
+    wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(wider) == 0
+    shoot(page, "job-phone")
+    page.get_by_role("button", name="Theme").click()
+    page.get_by_role("button", name="Theme").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    shoot(page, "job-phone-dark")
+
+    # Focus stays where it is while the page refreshes, and a vertex is chosen with Enter.
+    vertex = page.locator(".vertex").last
+    vertex.focus()
+    before = number(figure(page, "Records in"))
+    eventually(lambda: number(figure(page, "Records in")) > before, "a refresh")
+    page.keyboard.press("Enter")
+    expect(page.locator(".vertex").last).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("heading", name=re.compile("Subtasks of Reduce"))).to_be_visible()
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
+    page.get_by_role("link", name="All jobs").click()
+    expect(page.get_by_role("heading", name=re.compile("Ended"))).to_be_visible()
+    assert page.evaluate(wider) == 0
+    shoot(page, "jobs-phone-dark")
+    assert wrong == []
+
+
+def test_a_token_is_asked_for_once(chromium: Browser, tmp_path: Path) -> None:
+    with jobmanager(tmp_path / "home", "--token", "sesame") as endpoint:
+        page, _ = open_page(chromium, endpoint)
+        page.get_by_role("textbox", name="Token").fill("wrong")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_role("alert")).to_have_text("That token was not accepted.")
+        page.get_by_role("textbox", name="Token").fill("sesame")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_text("No job is running")).to_be_visible()
+        page.reload()
+        expect(page.get_by_text("No job is running")).to_be_visible()
+
+
+def test_a_dispatcher_that_goes_away_is_told_and_waited_for(chromium: Browser, tmp_path: Path) -> None:
+    with jobmanager(tmp_path / "home") as endpoint:
+        page, _ = open_page(chromium, endpoint)
+        expect(page.get_by_text("No job is running")).to_be_visible()
+    expect(page.locator("#connection")).to_contain_text("does not answer")
+    expect(page.get_by_text("No job is running")).to_be_visible()  # what was known stays
