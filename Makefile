@@ -17,7 +17,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka browser demo test check format bench bench-kafka bench-state chaos chaos-kafka clean
+.PHONY: help setup java kafka postgres browser demo test check format bench bench-kafka bench-state chaos chaos-kafka clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +57,10 @@ $(VENV)/.browser: scripts/ensure_browser.sh $(STAMP)
 	@scripts/ensure_browser.sh $(BIN)/python
 	@touch $@
 
-test: setup java kafka browser check ## all that CI runs: the checks, then every test
+postgres: ## check for the programs of a PostgreSQL server, which tests start (installs them when root on Debian or Ubuntu)
+	@scripts/ensure_postgres.sh
+
+test: setup java kafka postgres browser check ## all that CI runs: the checks, then every test
 	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS); status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - $(STARTED) )) s in all"; exit $$status
 

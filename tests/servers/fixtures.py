@@ -9,6 +9,7 @@ import pytest
 
 from tests.servers.jars import ServerUnavailable
 from tests.servers.kafka import KafkaServer
+from tests.servers.postgres import PostgresServer
 from tests.servers.topics import Topics
 
 # `make test` and CI set it: a server that cannot be had then fails its tests, where a laptop without one skips them.
@@ -40,3 +41,23 @@ def topics(kafka_server: KafkaServer) -> Topics:
     if not kafka_server.running:  # the test before killed it and failed
         kafka_server.start()
     return Topics(kafka_server.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    try:
+        server = PostgresServer()
+        server.start()
+    except ServerUnavailable as error:
+        unavailable(error)
+        raise
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> PostgresServer:
+    """The server, running."""
+    if not postgres_server.running:  # the test before killed it and failed
+        postgres_server.start()
+    return postgres_server

@@ -1,0 +1,171 @@
+"""A real PostgreSQL server on loopback, from the programs that are installed (`make postgres`)."""
+
+from __future__ import annotations
+
+import getpass
+import glob
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from penstock.testing.kill import Target, kill
+from tests.servers.jars import ServerUnavailable
+from tests.servers.kafka import _free_ports
+
+_START_TIMEOUT_S = 60.0
+_UNPRIVILEGED = ("postgres", "nobody")  # whoever of them exists; the server refuses to run as root
+
+
+class PostgresServer:
+    """One server with its own data folder. `stop`, `kill` (SIGKILL) and `start` again keep the data and the port."""
+
+    def __init__(self) -> None:
+        self._bin = _programs()
+        self._user = _unprivileged_user()
+        # Not below pytest's folder: that is root's own when root runs the tests.
+        self._folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
+        if self._user is not None:
+            account = pwd.getpwnam(self._user)
+            os.chown(self._folder, account.pw_uid, account.pw_gid)
+        (self.port,) = _free_ports(1)
+        self.superuser = self._user or getpass.getuser()
+        self.conninfo = f"host=127.0.0.1 port={self.port} user={self.superuser} dbname=postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+        self._initialise()
+
+    def _initialise(self) -> None:
+        command = [str(self._bin / "initdb"), "-D", str(self._data), "-A", "trust", "-U", self.superuser]
+        done = subprocess.run(
+            [*command, "-E", "UTF8", "--locale=C", "--no-sync"],
+            capture_output=True,
+            text=True,
+            timeout=_START_TIMEOUT_S,
+            check=False,
+            cwd=self._folder,
+            **self._as_user(),
+        )
+        if done.returncode:
+            raise ServerUnavailable(f"initdb failed: {done.stdout[-500:]}{done.stderr[-500:]}")
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def _as_user(self) -> dict[str, Any]:
+        if self._user is None:
+            return {}
+        account = pwd.getpwnam(self._user)
+        return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, wait: bool = True) -> None:
+        assert not self.running, "the server runs already"
+        # fsync protects from the death of the machine only: what the server has written outlives its own death without it.
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "max_connections": "40",
+        }
+        with (self._folder / f"server-{self.starts}.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port)]
+                + [part for key, value in settings.items() for part in ("-c", f"{key}={value}")],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=self._folder,
+                **self._as_user(),
+            )
+        self.starts += 1
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if not self.running:
+                # The processes of a server that was killed may outlive it by a moment, and hold its memory.
+                if "pre-existing shared memory block" in self.log() or "lock file" in self.log():
+                    time.sleep(0.1)
+                    self.start(wait=False)
+                    continue
+                raise ServerUnavailable(f"the server ended by itself:\n{self.log()}")
+            try:
+                psycopg.connect(self.conninfo, connect_timeout=5).close()
+                return
+            except psycopg.OperationalError:
+                time.sleep(0.05)
+        raise ServerUnavailable(f"the server was not ready within {_START_TIMEOUT_S:.0f} s:\n{self.log()}")
+
+    def stop(self) -> None:
+        """An orderly end, without waiting for clients; SIGKILL if it takes too long."""
+        if self.running:
+            assert self._process is not None
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> int:
+        """SIGKILL of the server's main process; the others see that and go. Returns the pid that died."""
+        assert self._process is not None
+        pid = self._process.pid
+        kill(Target.of(pid, command_contains=str(self._data)))
+        self._process.wait(10)
+        return pid
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def log(self) -> str:
+        return (self._folder / f"server-{self.starts - 1}.log").read_text(errors="replace")[-3000:]
+
+    def sql(self, statement: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        """An independent client: one statement in a transaction of its own, and its rows."""
+        with psycopg.connect(self.conninfo, connect_timeout=10) as connection:
+            cursor = connection.execute(statement.encode(), parameters)
+            return cursor.fetchall() if cursor.description is not None else []
+
+
+def _programs() -> Path:
+    """The folder with initdb and postgres: of PATH, else the newest that Debian keeps."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(os.path.realpath(found)).parent
+    folders = glob.glob("/usr/lib/postgresql/*/bin")
+    usable = [folder for folder in folders if os.path.exists(f"{folder}/initdb")]
+    if not usable:
+        raise ServerUnavailable(
+            "no initdb on PATH nor below /usr/lib/postgresql: install a PostgreSQL server (`make postgres`)"
+        )
+    return Path(max(usable, key=lambda folder: [int(part) for part in re.findall(r"\d+", folder)]))
+
+
+def _unprivileged_user() -> str | None:
+    """Whose processes they are when root runs the tests; None: one's own."""
+    if os.getuid() != 0:
+        return None
+    for name in _UNPRIVILEGED:
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return name
+    raise ServerUnavailable(f"PostgreSQL does not run as root, and none of the users {_UNPRIVILEGED} exists")
