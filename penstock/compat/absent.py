@@ -24,7 +24,7 @@ _MODULES: Final = {
     "pyflink.common": "its public names are in penstock.common",
     "pyflink.datastream": "its public names are in penstock.datastream",
     "pyflink.datastream.connectors": f"{_SPARK_SOURCE}, or {_OWN_SINK}",
-    "pyflink.datastream.connectors.jdbc": _OWN_SINK,
+    "pyflink.datastream.connectors.jdbc": f"use penstock.connectors.postgres, or {_OWN_SINK}",
     "pyflink.datastream.formats": "there are formats.json and formats.avro; FileSource and FileSink read and write "
     "Parquet, CSV, NDJSON and text themselves",
 }

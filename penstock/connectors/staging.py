@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.checkpoint.layout import file_name_part
@@ -75,6 +78,12 @@ def staged_data(output: StagedOutput, storage: CheckpointStorage | None, *, sink
             "was damaged after it was written. Restore it, or go back to a checkpoint before this epoch"
         )
     return data
+
+
+def commit_name(staged: Sequence[StagedOutput]) -> str:
+    """The name of a commit: of these very outputs, so that an epoch that was run again is another one."""
+    tokens = [[output.job_id, output.epoch, output.subtask, output.token] for output in staged]
+    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:20]
 
 
 def discard(

@@ -95,11 +95,11 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
     elif type_info is not None and not isinstance(type_info, RowTypeInfo) and len(columns) == 1:
         values = columns[0]
     else:
-        values = _named_rows(names, columns)
+        values = named_rows(names, columns)
     return Rows(values, timestamps)
 
 
-def _named_rows(names: list[str], columns: list[list[Any]]) -> list[Any]:
+def named_rows(names: list[str], columns: list[list[Any]]) -> list[Any]:
     """What `_create_row` gives for each row, without its calls: this runs once per record. The rows share one list of
     names, which rows replace (`set_field_names`) and never change."""
     new, insert = Row.__new__, RowKind.INSERT

@@ -7,8 +7,6 @@ epoch's messages are.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +17,7 @@ from penstock.connectors.kafka.client import Cluster, confluent_kafka
 from penstock.connectors.kafka.markers import Marker, MarkerTopic
 from penstock.connectors.kafka.producing import PRODUCER, drain, send
 from penstock.connectors.kafka.writer import decode
-from penstock.connectors.staging import StagedOutput, discard, staged_data
+from penstock.connectors.staging import StagedOutput, commit_name, discard, staged_data
 from penstock.errors import FencedError
 
 _log = logging.getLogger("penstock.kafka")
@@ -44,7 +42,7 @@ class TransactionCommitter(Committer):
         staged: Sequence[StagedOutput] = committables
         if not staged:
             return
-        name = _digest(staged)
+        name = commit_name(staged)
         try:
             if self._producer is None:
                 self._begin_life()
@@ -122,9 +120,3 @@ class _Explaining:
             ) from error
         if error is cause:
             raise self._cluster.failure(self._what, error) from error
-
-
-def _digest(staged: Sequence[StagedOutput]) -> str:
-    """The name of a commit: of these very outputs, so that an epoch that was run again is another one."""
-    tokens = [[output.job_id, output.epoch, output.subtask, output.token] for output in staged]
-    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:20]

@@ -1,0 +1,101 @@
+"""Connections to a PostgreSQL database: the library is imported when first used, and every wait is bounded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from penstock.errors import ConfigurationError, PenstockError
+
+DEFAULT_WAIT_MS = 15_000
+_RETRY_S = 0.2
+# Refused for good: who asks again gets the same answer.
+_FINAL_STATES = ("28", "3D")  # invalid authorization, invalid catalog name
+
+
+class PostgresError(PenstockError):
+    """A database could not be reached or refused a statement; names the database, the attempt and what to do."""
+
+
+def psycopg() -> ModuleType:
+    """The client library; an extra, so that jobs without PostgreSQL do not need it."""
+    try:
+        import psycopg as module
+        import psycopg.conninfo
+        import psycopg.sql
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the PostgreSQL connector needs psycopg ({error}): install it with `pip install 'penstock[postgres]'`"
+        ) from error
+    return module
+
+
+class Database:
+    """How to reach one database: libpq's connection string or URI. Picklable; connections are made from it."""
+
+    def __init__(self, conninfo: str, wait_ms: int = DEFAULT_WAIT_MS) -> None:
+        library = psycopg()
+        if wait_ms <= 0:
+            raise ConfigurationError(f"PostgreSQL: the wait must be positive, not {wait_ms} ms")
+        try:
+            parts = library.conninfo.conninfo_to_dict(conninfo)
+        except library.ProgrammingError as error:
+            raise ConfigurationError(f"PostgreSQL: the connection string cannot be read: {error}") from error
+        self.conninfo, self.wait_s = conninfo, wait_ms / 1000
+        # For messages: never the whole string, which may hold a password.
+        self.name = f"{parts.get('host', 'local socket')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
+
+    def connect(self) -> Any:
+        """A connection in UTC whose waits for locks, and idle transactions of whom it may leave behind, are bounded. Tries
+        until the wait is over: a server that restarts refuses connections at once."""
+        library = psycopg()
+        wait = max(1, round(self.wait_s))
+        defaults: dict[str, Any] = {
+            "connect_timeout": wait,
+            "keepalives_idle": wait,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": wait * 1000,
+            "application_name": "penstock",
+        }
+        given = library.conninfo.conninfo_to_dict(self.conninfo)
+        deadline = time.monotonic() + self.wait_s
+        while True:
+            try:
+                connection = library.connect(self.conninfo, **{k: v for k, v in defaults.items() if k not in given})
+                break
+            except library.OperationalError as error:
+                final = error.sqlstate is not None and error.sqlstate.startswith(_FINAL_STATES)
+                if final or time.monotonic() + _RETRY_S > deadline:
+                    raise self.failure("connecting", error) from error
+                time.sleep(_RETRY_S)
+        with self.attempt("setting up a connection"):
+            milliseconds = str(round(self.wait_s * 1000))
+            for name, value in (
+                ("timezone", "UTC"),
+                ("datestyle", "ISO"),
+                ("lock_timeout", milliseconds),
+                # A driver that hangs inside a transaction must not hold its locks for ever.
+                ("idle_in_transaction_session_timeout", str(max(60_000, 2 * round(self.wait_s * 1000)))),
+            ):
+                connection.execute("select set_config(%s, %s, false)", (name, value))
+            connection.commit()
+        return connection
+
+    @contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """Errors of the client library as ours, with what was attempted."""
+        try:
+            yield
+        except psycopg().Error as error:
+            raise self.failure(what, error) from error
+
+    def failure(self, what: str, error: object) -> PostgresError:
+        text = " ".join(str(error).split()) or type(error).__name__
+        return PostgresError(
+            f"PostgreSQL at {self.name}: {what} failed: {text}. Check that the server runs and can be reached from here, and "
+            f"that the user may do this; with a restart strategy the job tries again (one try waits {self.wait_s:g} s)"
+        )

@@ -1,0 +1,272 @@
+"""Blocks as the text format of COPY, made in the slots: at commit the driver only passes bytes on."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import pickle
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.types import Row, RowKind
+from penstock.connectors.errors import BadRecordError
+from penstock.connectors.postgres.table import Column, Table
+from penstock.connectors.sink_values import as_mapping, field_names
+from penstock.operators.convert import column_values
+from penstock.records import Block, Columns
+
+_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+_NULL = "\\N"
+DELETED = "penstock_deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Rows of the same columns that follow each other, as COPY reads them. A change of columns starts another one."""
+
+    columns: tuple[str, ...]
+    rows: int
+    data: bytes
+
+
+def merge(segments: Sequence[Segment]) -> list[Segment]:
+    merged: list[list[Segment]] = []
+    for segment in segments:
+        if merged and merged[-1][0].columns == segment.columns:
+            merged[-1].append(segment)
+        else:
+            merged.append([segment])
+    return [
+        Segment(columns=group[0].columns, rows=sum(s.rows for s in group), data=b"".join(s.data for s in group))
+        for group in merged
+    ]
+
+
+def pack(segments: Sequence[Segment]) -> bytes:
+    return pickle.dumps([(s.columns, s.rows, s.data) for s in merge(segments)], protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(data: bytes) -> list[Segment]:
+    return [Segment(columns=columns, rows=rows, data=rows_) for columns, rows, rows_ in pickle.loads(data)]
+
+
+class Encoder:
+    """`columns` names the fields of values that have no names; None: the values' own. With `changelog` a column says of
+    each row whether it deletes; without, a row that does not insert is an error."""
+
+    def __init__(self, table: Table, columns: tuple[str, ...] | None, *, changelog: bool, sink: str) -> None:
+        self._table, self._columns, self._changelog, self._sink = table, columns, changelog, sink
+        self._known: set[tuple[str, ...]] = set()
+
+    def encode(self, block: Block) -> Segment | None:
+        if not len(block):
+            return None
+        if isinstance(block, Columns):
+            names = self._columns or tuple(block.batch.schema.names)
+            if missing := [name for name in names if name not in block.batch.schema.names]:
+                raise BadRecordError(
+                    f"{self._sink}: the stream has no column {', '.join(missing)}, only {block.batch.schema.names}"
+                )
+            lists = [_Lazy(block.batch.column(name)) for name in names]
+            values: Sequence[Any] = range(len(block))
+            shown: Callable[[int], str] = partial(_shown_row, block.batch)
+            deleted = None
+        else:
+            values = [value for value in block.values if _kind(value) is not RowKind.UPDATE_BEFORE]
+            if not values:
+                return None
+            deleted = self._deletions(values)
+            names = self._columns or self._names_of(values[0])
+            lists = [_Lazy(None, column) for column in self._transpose(values, names)]
+            shown = partial(_shown_at, values)
+        if names not in self._known:
+            self._table.check_columns(names, self._sink, shown(0))
+            self._known.add(names)
+        texts = []
+        for name, data in zip(names, lists, strict=True):
+            column = self._table.column(name)
+            assert column is not None
+            texts.append(self._texts(column, data, shown))
+        if self._changelog:
+            names = (*names, DELETED)
+            flags = deleted or [False] * len(values)
+            texts.append(pa.array(["t" if flag else "f" for flag in flags]))
+        joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "\t")
+        text = "\n".join(joined.to_pylist()) + "\n"
+        return Segment(columns=names, rows=len(values), data=text.encode())
+
+    def _deletions(self, values: Sequence[Any]) -> list[bool] | None:
+        if not any(isinstance(value, Row) and value.get_row_kind() is not RowKind.INSERT for value in values):
+            return None
+        if not self._changelog:
+            odd = next(value for value in values if _kind(value) is not RowKind.INSERT)
+            raise BadRecordError(
+                f"{self._sink}: table {self._table.name}: {_shown(odd)} changes an earlier row, but the sink only appends: give "
+                "it set_upsert_keys"
+            )
+        return [_kind(value) is RowKind.DELETE for value in values]
+
+    def _names_of(self, value: Any) -> tuple[str, ...]:
+        names = field_names(value)
+        if names is None:
+            raise BadRecordError(
+                f"{self._sink}: table {self._table.name}: cannot tell the columns of {_shown(value)}: name them with "
+                "set_columns, or write named rows or mappings"
+            )
+        return tuple(names)
+
+    def _transpose(self, values: Sequence[Any], names: tuple[str, ...]) -> list[Sequence[Any]]:
+        if set(map(type, values)) == {tuple} and set(map(len, values)) == {len(names)}:
+            return [list(column) for column in zip(*values, strict=True)]
+        rows: list[list[Any]] = []
+        for value in values:
+            try:
+                fields: Mapping[str, Any] = as_mapping(value, names)
+                rows.append([fields[name] for name in names])
+                if len(fields) != len(names) and self._columns is None:
+                    raise ValueError(f"it has other fields than the record before: {list(fields)}")
+            except KeyError as error:
+                raise BadRecordError(
+                    f"{self._sink}: table {self._table.name}: column {error.args[0]} is not in the record {_shown(value)}"
+                ) from error
+            except ValueError as error:
+                raise BadRecordError(
+                    f"{self._sink}: table {self._table.name}: the record {_shown(value)} does not fit the columns "
+                    f"{', '.join(names)}: {error}"
+                ) from error
+        return [list(column) for column in zip(*rows, strict=True)]
+
+    def _texts(self, column: Column, data: _Lazy, shown: Callable[[int], str]) -> pa.Array:
+        if data.array is not None and (fast := _fast_texts(column, data.array)) is not None:
+            return fast
+        values = data.values
+        wrong = column.misfit(values)
+        if wrong is not None:
+            index, why = wrong
+            raise BadRecordError(
+                f"{self._sink}: table {self._table.name}, column {column.name} ({column.type}): {_shown(values[index])} {why}. The "
+                f"record is {shown(index)}"
+            )
+        kinds = set(map(type, values)) - {type(None)}
+        try:
+            if kinds == {str}:
+                return _escaped(pa.array(values, pa.string()))
+            to_text = _json_text if column.base in ("json", "jsonb") else _text
+            return pa.array([_NULL if value is None else _escape(to_text(value)) for value in values], pa.string())
+        except (TypeError, ValueError) as error:  # a UnicodeEncodeError among them
+            for index, value in enumerate(values):
+                try:
+                    _text(value).encode()
+                except (TypeError, ValueError) as cause:
+                    raise BadRecordError(
+                        f"{self._sink}: table {self._table.name}, column {column.name} ({column.type}): {_shown(value)} cannot be "
+                        f"written: {cause}. The record is {shown(index)}"
+                    ) from cause
+            raise BadRecordError(f"{self._sink}: table {self._table.name}, column {column.name}: {error}") from error
+
+
+class _Lazy:
+    """A column as Arrow's array, and as Python values when they are asked for."""
+
+    def __init__(self, array: pa.Array | None, values: Sequence[Any] | None = None) -> None:
+        self.array, self._values = array, values
+
+    @property
+    def values(self) -> Sequence[Any]:
+        if self._values is None:
+            assert self.array is not None
+            self._values = column_values(self.array)
+        return self._values
+
+
+def _fast_texts(column: Column, array: pa.Array) -> pa.Array | None:
+    """Whole columns of the common types, without a Python object per value. None: look at the values."""
+    if column.not_null and array.null_count:
+        return None
+    kind, base = array.type, column.base
+    if pa.types.is_integer(kind) and base in ("bigint", "numeric") and not pa.types.is_uint64(kind):
+        return _with_nulls(array.cast(pa.string()))
+    if pa.types.is_integer(kind) and base in ("integer", "smallint"):
+        bounds = pc.min_max(array).as_py()
+        limit = 1 << (31 if base == "integer" else 15)
+        fits = bounds["min"] is None or (-limit <= bounds["min"] and bounds["max"] < limit)
+        return _with_nulls(array.cast(pa.string())) if fits else None
+    if pa.types.is_floating(kind) and base in ("double precision", "real", "numeric"):
+        return _with_nulls(array.cast(pa.float64()).cast(pa.string()))
+    if pa.types.is_string(kind) and column.type == "text":
+        return None if pc.any(pc.match_substring(array, "\x00")).as_py() else _escaped(array)
+    return None
+
+
+def _escaped(array: pa.Array) -> pa.Array:
+    if pc.any(pc.match_substring_regex(array, r"[\\\t\n\r]")).as_py():
+        for raw, escaped in _ESCAPES:
+            array = pc.replace_substring(array, raw, escaped)
+    return _with_nulls(array)
+
+
+def _with_nulls(array: pa.Array) -> pa.Array:
+    return pc.fill_null(array, _NULL) if array.null_count else array
+
+
+def _escape(text: str) -> str:
+    for raw, escaped in _ESCAPES:
+        text = text.replace(raw, escaped)
+    return text
+
+
+def _text(value: Any) -> str:
+    """PostgreSQL's input form of a value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "\\x" + bytes(value).hex()
+    if isinstance(value, int | float | decimal.Decimal | uuid.UUID):
+        return str(value)
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+    if isinstance(value, list | tuple):
+        return "{" + ",".join(_element(item) for item in value) + "}"
+    if isinstance(value, Mapping):
+        return _json_text(value)
+    raise TypeError(f"there is no form of {type(value).__name__} in PostgreSQL; convert it before the sink")
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, list | tuple):
+        return _text(value)
+    return '"' + _text(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _json_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _kind(value: Any) -> RowKind:
+    return value.get_row_kind() if isinstance(value, Row) else RowKind.INSERT
+
+
+def _shown_row(batch: pa.RecordBatch, index: int) -> str:
+    return _shown(batch.slice(index, 1).to_pylist()[0])
+
+
+def _shown_at(values: Sequence[Any], index: int) -> str:
+    return _shown(values[index])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}…"

@@ -1,0 +1,73 @@
+"""PostgresSink and its builder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database
+from penstock.connectors.postgres.committer import TransactionCommitter
+from penstock.connectors.postgres.writer import StagingWriter
+from penstock.errors import ConfigurationError
+
+
+class PostgresSink(Sink):
+    """Appends to a table, or upserts into it, exactly once. Takes named rows, mappings, tuples and columns. Made by
+    `PostgresSink.builder()`."""
+
+    def __init__(self, database: Database, table: str, columns: tuple[str, ...] | None, keys: tuple[str, ...]) -> None:
+        self._database, self._table, self._columns, self._keys = database, table, columns, keys
+
+    @staticmethod
+    def builder() -> PostgresSinkBuilder:
+        return PostgresSinkBuilder()
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return StagingWriter(self._database, self._table, self._columns, self._keys, context)
+
+    def create_committer(self, sink_id: str) -> Committer:
+        return TransactionCommitter(self._database, self._table, self._keys, sink_id)
+
+
+class PostgresSinkBuilder:
+    def __init__(self) -> None:
+        self._conninfo = ""
+        self._table = ""
+        self._columns: tuple[str, ...] | None = None
+        self._keys: tuple[str, ...] = ()
+        self._wait_ms = DEFAULT_WAIT_MS
+
+    def set_connection(self, conninfo: str) -> PostgresSinkBuilder:
+        """libpq's keywords (`host=… dbname=…`) or URI. It travels with the job: keep passwords in a password file."""
+        self._conninfo = conninfo
+        return self
+
+    def set_table(self, table: str) -> PostgresSinkBuilder:
+        """As in SQL: with its schema if need be, quoted if need be. It must exist."""
+        self._table = table
+        return self
+
+    def set_columns(self, columns: Sequence[str]) -> PostgresSinkBuilder:
+        """Which columns are written, in the order of the fields of records that have no names."""
+        self._columns = tuple(columns)
+        return self
+
+    def set_upsert_keys(self, keys: Sequence[str]) -> PostgresSinkBuilder:
+        """Replace the row with the same keys instead of appending. Needs a unique index over exactly these columns, and a
+        stream keyed by them, or no order is promised among records of one key."""
+        self._keys = tuple(keys)
+        return self
+
+    def set_wait_ms(self, wait_ms: int) -> PostgresSinkBuilder:
+        """How long one try waits for the database before it fails the epoch (15,000)."""
+        self._wait_ms = wait_ms
+        return self
+
+    def build(self) -> PostgresSink:
+        if not self._table:
+            raise ConfigurationError("PostgresSink: no table is named: call set_table")
+        if self._columns is not None and (missing := [key for key in self._keys if key not in self._columns]):
+            raise ConfigurationError(
+                f"PostgresSink: the upsert keys {missing} are not among the columns {self._columns}"
+            )
+        return PostgresSink(Database(self._conninfo, self._wait_ms), self._table, self._columns, self._keys)

@@ -1,0 +1,114 @@
+"""PostgresSource against a real server: a bounded read in ranges of a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.common import Types, WatermarkStrategy
+from penstock.connectors.postgres import PostgresError, PostgresSource
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.errors import ConfigurationError
+from penstock.testing import CrashPlan
+from tests.postgres.jobs import append_sink, embedded
+from tests.servers.postgres import PostgresServer
+
+
+def source(postgres: PostgresServer, query: str, key: str, chunk: int = 7) -> PostgresSource:
+    builder = PostgresSource.builder().set_connection(postgres.conninfo).set_query(query).set_split_column(key)
+    return builder.set_splits(3).set_chunk_size(chunk).build()
+
+
+def read_all(made: PostgresSource, *, block_size: int = 4, max_records: int | None = None) -> list[Any]:
+    """All plans to their end, each by an enumerator of its own that was restored, and every range read twice."""
+    state, found, reader = None, list[Any](), made.create_reader()
+    for _ in range(1000):
+        enumerator = made.create_enumerator()
+        if state is not None:
+            enumerator.restore(state)
+        plan = enumerator.plan(now_ms=0, max_records=max_records)
+        enumerator.close()
+        assert [split.ordinal for split in plan.ranges] == [0, 1, 2]
+        for split in plan.ranges:
+            rows = [row for block in reader.read(split, block_size) for row in block.values]  # type: ignore[union-attr]
+            again = [row for block in reader.read(split, 1000) for row in block.values]  # type: ignore[union-attr]
+            assert rows == again
+            found += rows
+        state = plan.state
+        if plan.finished:
+            reader.close()
+            return found
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 7, 21, 22, 100])
+def test_every_row_is_read_once_in_order_whatever_the_sizes(count: int, postgres: PostgresServer, table: str) -> None:
+    postgres.sql(f"create table {table} as select n as id, 'v' || n as v from generate_series(1, {count}) n")
+    expected = [(n, f"v{n}") for n in range(1, count + 1)]
+    made = source(postgres, f"select id, v from {table}", "id")
+    assert [(row["id"], row["v"]) for row in read_all(made)] == expected
+    assert [(row["id"], row["v"]) for row in read_all(made, max_records=5)] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("text", "chr(65 + n % 50) || n"),
+        ("timestamptz", "to_timestamp(n * 1.234567)"),
+        ("numeric", "n * 0.1"),
+        ("uuid", "md5(n::text)::uuid"),
+    ],
+)
+def test_any_type_with_an_order_can_be_the_key(kind: str, value: str, postgres: PostgresServer, table: str) -> None:
+    postgres.sql(f"create table {table} as select ({value})::{kind} as k, n from generate_series(1, 50) n")
+    rows = read_all(source(postgres, f"select k, n from {table} where 'a%' like '%%'", "k"))
+    assert sorted(row["n"] for row in rows) == list(range(1, 51))
+
+
+def test_rows_of_one_key_stay_together(postgres: PostgresServer, table: str) -> None:
+    postgres.sql(f"create table {table} as select n / 40 as k, n from generate_series(0, 99) n")
+    rows = read_all(source(postgres, f"select k, n from {table}", "k"))
+    assert sorted(row["n"] for row in rows) == list(range(100))
+
+
+def test_rows_above_the_highest_key_of_the_start_are_not_read(postgres: PostgresServer, table: str) -> None:
+    postgres.sql(f"create table {table} as select n as id from generate_series(1, 30) n")
+    made = source(postgres, f"select id from {table}", "id")
+    enumerator = made.create_enumerator()
+    first = enumerator.plan(now_ms=0, max_records=None)
+    enumerator.close()
+    postgres.sql(f"insert into {table} values (31), (32)")
+    enumerator = made.create_enumerator()
+    enumerator.restore(first.state)
+    second = enumerator.plan(now_ms=0, max_records=None)
+    enumerator.close()
+    assert (first.records, first.finished) == (21, False)
+    assert (second.records, second.finished) == (9, True)
+
+
+def test_rows_without_a_key_and_wrong_columns_are_refused(postgres: PostgresServer, table: str) -> None:
+    postgres.sql(f"create table {table} as select 1 as id union all select null")
+    with pytest.raises(PostgresError, match=r"1 rows of .* have no id and would be in no range"):
+        read_all(source(postgres, f"select id from {table}", "id"))
+    with pytest.raises(PostgresError, match=f"select id from {table}.* by other.*does not exist"):
+        read_all(source(postgres, f"select id from {table}", "other"))
+    with pytest.raises(ConfigurationError, match="set_split_column"):
+        PostgresSource.builder().set_table("t").build()
+
+
+def test_a_table_is_copied_exactly_once_through_crashes(postgres: PostgresServer, table: str, tmp_path: Path) -> None:
+    postgres.sql(f"create table {table} as select n as id, md5(n::text) as v from generate_series(1, 200) n")
+    postgres.sql(f"create table {table}_copy (id int, v text)")
+    read = PostgresSource.builder().set_connection(postgres.conninfo).set_table(table).set_split_column("id").build()
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        rows = env.from_source(read, WatermarkStrategy.no_watermarks(), "in")
+        kind = Types.ROW_NAMED(["id", "v"], [Types.INT(), Types.STRING()])
+        rows.map(lambda row: row, kind).sink_to(append_sink(postgres.conninfo, f"{table}_copy")).uid("out")
+
+    crashes = CrashPlan([("after-manifest", 2), ("before-manifest", 4)])
+    embedded(tmp_path, build, {"penstock.epoch.max-records": "40"}, crashes).run()
+    assert len(crashes.fired) == 2
+    assert postgres.sql(f"select * from {table}_copy order by id") == postgres.sql(f"select * from {table} order by id")
