@@ -41,7 +41,6 @@ _NAMES: Final = {
     "InputFormat": "use FileSource, or " + _OWN_SOURCE,
     "JavaFunctionWrapper": _NO_JVM,
     "MiniClusterClient": "use penstock.testing",
-    "SinkFunction": _OWN_SINK,
     "SourceFunction": _OWN_SOURCE,
     "TimeCharacteristic": "give the stream a WatermarkStrategy for event time; processing time needs nothing",
 }
@@ -53,7 +52,6 @@ _METHODS: Final = {
     "add_jars": f"{_NO_JVM}; jars for Spark's own sources go to spark.jars or spark.jars.packages",
     "add_python_archive": _PYTHON_FILES,
     "add_python_file": _PYTHON_FILES,
-    "add_sink": f"use sink_to; {_OWN_SINK}",
     "add_source": _OWN_SOURCE,
     "create_input": "InputFormats are Java's: use env.from_source(FileSource…), or " + _OWN_SOURCE,
     "enable_force_avro": _PICKLED,

@@ -7,12 +7,14 @@ to read: the same range always yields the same records, which is what makes a re
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block
 
 if TYPE_CHECKING:
@@ -119,6 +121,8 @@ class WriterContext:
     subtask: int
     parallelism: int
     storage: CheckpointStorage | None = None  # the job folder; None: the job takes no checkpoints
+    processing_time: Callable[[], int] = lambda: int(time.time() * 1000)
+    current_watermark: Callable[[], int] = lambda: MIN_WATERMARK
 
 
 class SinkWriter(ABC):
@@ -127,6 +131,8 @@ class SinkWriter(ABC):
     An epoch may be started again with another `attempt` after a failure: whatever the earlier attempt staged is not
     committed and must not show up in the output.
     """
+
+    function: Any = None  # a user's function behind the writer: opened before the first epoch, closed after the writer
 
     @abstractmethod
     def begin_epoch(self, epoch: int, attempt: str) -> None: ...

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         ProcessWindowFunction,
         ReduceFunction,
         RuntimeContext,
+        SinkFunction,
         WindowFunction,
     )
     from penstock.datastream.interval_join import (
@@ -196,6 +197,7 @@ _HOME = {
     "RocksDBStateBackend": "state_backend",
     "RuntimeContext": "functions",
     "RuntimeExecutionMode": "execution_mode",
+    "SinkFunction": "functions",
     "SlotSharingGroup": "slot_sharing_group",
     "StateBackend": "state_backend",
     "StreamExecutionEnvironment": "stream_execution_environment",
@@ -273,6 +275,7 @@ __all__ = [
     "RocksDBStateBackend",
     "RuntimeContext",
     "RuntimeExecutionMode",
+    "SinkFunction",
     "SlotSharingGroup",
     "StateBackend",
     "StreamExecutionEnvironment",

@@ -17,6 +17,7 @@ from penstock.common.typeinfo import TupleTypeInfo, TypeInformation, check_type
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import Sink
 from penstock.connectors.collect_sink import CollectSink
+from penstock.connectors.function_sink import FunctionSink
 from penstock.connectors.print_sink import PrintSink
 from penstock.datastream.column_verbs import ColumnVerbs
 from penstock.datastream.functions import (
@@ -29,6 +30,8 @@ from penstock.datastream.functions import (
     Partitioner,
     ProcessFunction,
     ReduceFunction,
+    SinkFunction,
+    TwoPhaseCommitSinkFunction,
 )
 from penstock.datastream.misuse import describe, no_such_verb
 from penstock.datastream.output_tag import OutputTag
@@ -447,6 +450,14 @@ class DataStream(ColumnVerbs):
         if not isinstance(sink, Sink):
             raise JobDefinitionError(f"sink_to takes a Penstock sink, not {_what(sink)}")
         return self._sink(sink, "Sink: " + type(sink).__name__)
+
+    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction[Any]) -> DataStreamSink:
+        """A sink written as a function: `SinkFunction` is at least once, `TwoPhaseCommitSinkFunction` exactly once."""
+        if not isinstance(sink_func, SinkFunction | TwoPhaseCommitSinkFunction):
+            raise JobDefinitionError(
+                f"add_sink takes a SinkFunction or a TwoPhaseCommitSinkFunction, not {_what(sink_func)}; connectors go to sink_to"
+            )
+        return self._sink(FunctionSink(sink_func), "Sink: " + type(sink_func).__name__)
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Prints every record once it is committed, on the driver."""

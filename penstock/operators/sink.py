@@ -20,8 +20,11 @@ class SinkOperator(Operator):
         self.columnar = sink.accepts_columns
         self._writer: SinkWriter | None = None
 
+    def user_functions(self) -> Iterable[Any]:
+        return () if self._writer is None or self._writer.function is None else (self._writer.function,)
+
     def checkpointed_functions(self) -> Iterable[Any]:
-        return () if self._writer is None else (self._writer,)
+        return () if self._writer is None else (self._writer, *self.user_functions())
 
     def open(self) -> None:
         self._writer = self.sink.create_writer(
@@ -31,6 +34,8 @@ class SinkOperator(Operator):
                 subtask=self.ctx.subtask,
                 parallelism=self.ctx.parallelism,
                 storage=self.ctx.storage,
+                processing_time=self.ctx.processing_time,
+                current_watermark=lambda: self.current_watermark,
             )
         )
         super().open()
@@ -59,4 +64,5 @@ class SinkOperator(Operator):
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+            super().close()
             self._writer = None

@@ -81,7 +81,6 @@ def test_the_comparison_notices_what_a_pyflink_program_would_trip_over() -> None
 @pytest.mark.parametrize(
     ("module", "name", "advice"),
     [
-        ("pyflink.datastream", "SinkFunction", "Sink"),
         ("pyflink.datastream.functions", "SourceFunction", "Source"),
         ("pyflink.datastream.state_backend", "CustomStateBackend", "HashMapStateBackend"),
         ("pyflink.datastream.checkpoint_storage", "CustomCheckpointStorage", "FileSystemCheckpointStorage"),
@@ -113,7 +112,6 @@ def test_a_module_that_only_wraps_java_says_what_to_use_instead() -> None:
         (ExecutionConfig(), "enable_force_kryo", "Types"),
         (StreamExecutionEnvironment(), "add_jars", "spark.jars"),
         (StreamExecutionEnvironment(), "register_cached_file", "spark.files"),
-        (StreamExecutionEnvironment().from_collection([1]), "add_sink", "sink_to"),
     ],
 )
 def test_a_method_that_only_reaches_java_says_what_to_use_instead(owner: Any, name: str, advice: str) -> None:

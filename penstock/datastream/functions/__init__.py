@@ -44,6 +44,7 @@ from penstock.datastream.functions.process import (
     KeyedProcessFunction,
     ProcessFunction,
 )
+from penstock.datastream.functions.sinks import SinkContext, SinkFunction, TwoPhaseCommitSinkFunction
 from penstock.datastream.functions.windowing import (
     AllWindowFunction,
     PassThroughAllWindowFunction,
@@ -93,7 +94,10 @@ __all__ = [
     "ReduceFunction",
     "ReduceFunctionWrapper",
     "RuntimeContext",
+    "SinkContext",
+    "SinkFunction",
     "TimerService",
+    "TwoPhaseCommitSinkFunction",
     "WindowFunction",
 ]
 
