@@ -1,0 +1,114 @@
+"""SparkSink: what Spark writes in batch, once for every checkpoint."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.checkpoint.storage import LocalStorage
+from penstock.common import Configuration
+from penstock.connectors.base import Committer, WriterContext
+from penstock.connectors.errors import BadRecordError
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.errors import ConfigurationError, PenstockError
+from penstock.records import Columns, Rows
+from penstock.spark.sink import SparkSink, delta_transaction
+
+pytestmark = pytest.mark.spark
+SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("ms"))])
+NOON = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
+
+
+def staged(sink: SparkSink, folder: Path, epoch: int, values: list[Any]) -> tuple[Committer, list[Any]]:
+    storage = LocalStorage(folder / "job")
+    writer = sink.create_writer(WriterContext(job_id="job", sink_id="out", subtask=0, parallelism=1, storage=storage))
+    writer.begin_epoch(epoch, "a")
+    writer.write(Rows(values))
+    committer = sink.create_committer("out")
+    committer.open(storage)
+    return committer, writer.prepare_commit()
+
+
+def test_a_job_writes_parquet_with_a_folder_for_each_epoch(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    configuration.set_string("penstock.epoch.max-records", "40")
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    numbers = env.from_sequence(0, 99).map(lambda n: (n, None))
+    numbers.sink_to(SparkSink.parquet(f"file://{tmp_path}/out", schema=SCHEMA)).uid("out")
+    env.execute("to parquet")
+    rows = spark.read.parquet(f"file://{tmp_path}/out").collect()
+    assert sorted(row["n"] for row in rows) == list(range(100))
+    assert len({row["penstock_epoch"] for row in rows}) >= 3
+
+
+def test_a_repeated_commit_replaces_the_epoch_whether_it_went_through_a_file_or_the_driver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = SparkSink.parquet(f"file://{tmp_path}/out", schema=SCHEMA)
+    small = [(n, NOON.replace(tzinfo=None)) for n in range(3)]
+    large = [(n * 7919 % 100_003, NOON.replace(tzinfo=None) + datetime.timedelta(seconds=n)) for n in range(20_000)]
+    committer, one = staged(sink, tmp_path, 1, small)
+    _, two = staged(sink, tmp_path, 1, large)
+    assert [output.path is None for output in (*one, *two)] == [True, False]
+    committer.commit(1, [*one, *two])
+    _, again = staged(sink, tmp_path, 1, large)
+    committer.commit(1, [*one, *again])
+    frame = spark.read.parquet(f"file://{tmp_path}/out")
+    assert frame.count() == 20_003
+    assert dict(frame.dtypes)["at"] == "timestamp"
+    noon = int(NOON.timestamp())
+    assert frame.selectExpr("min(unix_timestamp(at))").collect()[0][0] == noon
+    assert LocalStorage(tmp_path / "job").list("staged") == []
+
+
+def test_foreach_epoch_gives_the_function_each_epochs_rows_and_number(spark: SparkSession, tmp_path: Path) -> None:
+    seen: list[tuple[int, list[int]]] = []
+
+    def write(frame: DataFrame, epoch: int) -> None:
+        seen.append((epoch, sorted(row["n"] for row in frame.collect())))
+
+    committer, output = staged(SparkSink.foreach_epoch(write, schema=SCHEMA), tmp_path, 4, [(2, None), (1, None)])
+    committer.commit(4, output)
+    committer.commit(5, [])
+    assert seen == [(4, [1, 2])]
+
+
+def test_other_formats_append_and_what_spark_refuses_names_the_sink(spark: SparkSession, tmp_path: Path) -> None:
+    sink = SparkSink.format("json", path=f"file://{tmp_path}/out", schema=SCHEMA)
+    committer, output = staged(sink, tmp_path, 1, [(1, None)])
+    committer.commit(1, output)
+    committer.commit(1, output)  # at least once, and it says so
+    assert spark.read.json(f"file://{tmp_path}/out").count() == 2
+    refused, output = staged(SparkSink.format("no-such-format", path="x", schema=SCHEMA), tmp_path, 1, [(1, None)])
+    with pytest.raises(PenstockError, match=r"SparkSink\(no-such-format\) out: Spark could not write epoch 1"):
+        refused.commit(1, output)
+
+
+def test_values_that_do_not_fit_and_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadRecordError, match=r"SparkSink\(parquet\) out: .*'one'"):
+        staged(SparkSink.parquet("x", schema=SCHEMA), tmp_path, 1, [("one", None)])
+    with pytest.raises(BadRecordError, match="give the sink schema"):
+        staged(SparkSink.parquet("x"), tmp_path, 1, [(1, None)])
+    with pytest.raises(ConfigurationError, match="either a path or a table"):
+        SparkSink.delta()
+    with pytest.raises(ConfigurationError, match="append or overwrite"):
+        SparkSink.format("json", path="x", mode="ignore")
+    assert delta_transaction("job-out", 7) == {"txnAppId": "penstock-job-out", "txnVersion": "7"}
+
+
+def test_a_columnar_stream_brings_its_own_schema(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "job")
+    context = WriterContext(job_id="job", sink_id="out", subtask=0, parallelism=1, storage=storage)
+    writer = SparkSink.parquet("x").create_writer(context)
+    writer.begin_epoch(1, "a")
+    writer.write(Columns(pa.record_batch({"at": pa.array([NOON.replace(tzinfo=None)], pa.timestamp("ns"))})))
+    (output,) = writer.prepare_commit()
+    assert pq.read_table(io.BytesIO(output.data)).schema.field("at").type == pa.timestamp("us", "UTC")
