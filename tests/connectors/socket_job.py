@@ -37,9 +37,10 @@ def main(mode: str, port: int, folder: Path) -> None:
     config.set_string("execution.checkpointing.interval", "0 ms")
     config.set_string("penstock.epoch.interval", "5 ms")
     config.set_string("penstock.epoch.max-records", "30")
-    env = StreamExecutionEnvironment(config)
     if mode == "plain":
         config.set_string("execution.checkpointing.num-retained", "100000")  # so that the log stays whole
+    env = StreamExecutionEnvironment(config)
+    if mode == "plain":
         lines = env.socket_text_stream("127.0.0.1", port, receive_log=folder / "received")
     else:
         source = PushSource(ResumingReceiver(port), receive_log=folder / "received")
