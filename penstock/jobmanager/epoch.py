@@ -111,3 +111,4 @@ class EpochReport:
     replayed_tasks: int = 0
     vertices: list[dict[str, Any]] = field(default_factory=list)
     slots: list[str] = field(default_factory=list)
+    latency: list[dict[str, Any]] = field(default_factory=list)  # for each source and sink, see jobmanager/latency.py

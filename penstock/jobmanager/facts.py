@@ -206,6 +206,7 @@ class FactsRecorder:
                 "slot_processes": reports[-1].slots if reports else [],
                 "totals": dict(self._job_totals),
                 "watermark": reports[-1].watermark if reports else None,
+                "latency": reports[-1].latency if reports else [],
                 "vertices": [self._vertex(v, reports, recent, now) for v in graph.job.vertices.values()],
                 "epochs": [_summary(report) for report in reports[-120:]],
                 "checkpoints": checkpoints if statistics is None else with_statistics(checkpoints, statistics),
@@ -262,7 +263,9 @@ def _user_metrics(vertex: Mapping[str, Any] | None, parallelism: int) -> list[di
 
 def _summary(report: EpochReport) -> dict[str, Any]:
     """An epoch without its subtasks, for a timeline."""
-    summary = {f.name: getattr(report, f.name) for f in fields(report) if f.name not in ("vertices", "slots")}
+    summary = {
+        f.name: getattr(report, f.name) for f in fields(report) if f.name not in ("vertices", "slots", "latency")
+    }
     summary["vertices"] = [
         {name: v[name] for name in ("id", "records_in", "records_out", "busy_ms", "back_pressured_ms", "watermark")}
         for v in report.vertices

@@ -31,6 +31,7 @@ from penstock.jobmanager.checkpointing import PATIENCE_MS, Checkpointing, Settle
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, SourceRanges, TaskAck
+from penstock.jobmanager.latency import LatencyTracker
 from penstock.jobmanager.loops import LoopTracker
 from penstock.jobmanager.pending_checkpoints import PendingCheckpoint
 from penstock.jobmanager.plan_log import PlanLog
@@ -102,6 +103,7 @@ class JobMaster:
         self.finish_uploads: Callable[[], None] = lambda: None  # for a runtime that stores nothing by itself
         self.accumulators = JobAccumulators()
         self._aborted = AbortedCheckpoints()
+        self._latency = LatencyTracker(job.graph.job)
         self._reset_volatile()
 
     def _reset_volatile(self) -> None:
@@ -156,6 +158,7 @@ class JobMaster:
         self.epoch = 0 if manifest is None else int(manifest.epoch)
         self._coordinator.reset(self.epoch)
         self._aborted.went_back_to(self.epoch)
+        self._latency.went_back()
         self.accumulators.went_back_to(self.epoch)
         version = self.base_version
         self._accepted = dict.fromkeys(self._tasks, version)
@@ -326,6 +329,10 @@ class JobMaster:
         if not drain:  # a drain that fails is not done again: the sources did not really end here
             self._plans.add(plan, states, known=logged is not None)
         self._last_planned = epoch
+        bringing = {uid for uid, part in sources.items() if part.ranges} | set(
+            spark_finished or () if spark_data else ()
+        )
+        self._latency.planned(epoch, now, bringing)
         if plan.checkpoint:
             self._checkpoints.triggered_ms = self.clock()
         self._coordinator.begin(epoch, checkpoint=plan.checkpoint)
@@ -408,6 +415,7 @@ class JobMaster:
             manifest_ms=settled.manifest_ms,
             commit_ms=settled.commit_ms,
             generation=int(self.generation),
+            latency=self._latency.summary(),
         )
         self._admission.observe(records=report.records_in, duration_ms=report.duration_ms)
         self.reports.append(report)
@@ -473,6 +481,8 @@ class JobMaster:
             if index or len(self._committers) == 1:
                 self.reach("during-sink-commit", epoch)
             committer.commit(epoch, committables.get(sink_id, []))
+            self._latency.committed(sink_id, epoch, self.clock())
+        self._latency.all_committed(epoch)
         return (time.perf_counter() - started) * 1000
 
     def _save(self, pending: _Pending, savepoint: PendingSavepoint, completed: CompletedEpoch[TaskAck]) -> bool:

@@ -24,6 +24,7 @@ METRICS: Final = (
     ("penstock_job_late_records_dropped_total", "counter", "Records dropped as late by windows."),
     ("penstock_job_epoch_duration_seconds", "gauge", "The last epoch, from its plan to after its commit."),
     ("penstock_job_watermark_seconds", "gauge", "The smallest watermark of any vertex, seconds since 1970."),
+    ("penstock_latency_seconds", "gauge", "From a source's plan of an epoch to a sink's commit of it; label quantile."),
     ("penstock_checkpoints_completed_total", "counter", "Checkpoints and savepoints completed."),
     ("penstock_checkpoints_failed_total", "counter", "Checkpoints that were begun and not completed."),
     ("penstock_checkpoint_last_bytes", "gauge", "Snapshots written in the last checkpoint."),
@@ -81,6 +82,10 @@ def _job_samples(facts: Mapping[str, Any]) -> Iterator[Sample]:
         yield "penstock_job_epoch_duration_seconds", job, facts["epochs"][-1]["duration_ms"] / 1000
     if facts["watermark"] is not None:
         yield "penstock_job_watermark_seconds", job, facts["watermark"] / 1000
+    for pair in facts.get("latency", ()):  # absent in facts of an older version
+        for quantile, name in (("0.5", "p50_ms"), ("0.99", "p99_ms")):
+            labels = {**job, "source": pair["source"], "sink": pair["sink"], "quantile": quantile}
+            yield "penstock_latency_seconds", labels, pair[name] / 1000
     yield "penstock_checkpoints_completed_total", job, checkpoints["counts"]["completed"]
     yield "penstock_checkpoints_failed_total", job, checkpoints["counts"]["failed"]
     if checkpoints["history"]:

@@ -23,6 +23,7 @@ def epoch_report(
     manifest_ms: float,
     commit_ms: float,
     generation: int,
+    latency: list[dict[str, Any]] | None = None,
 ) -> EpochReport:
     of_vertex = {
         vertex.id: _vertex_report(vertex, [acks[TaskId(vertex.id, i)] for i in range(vertex.parallelism)])
@@ -54,6 +55,7 @@ def epoch_report(
         replayed_tasks=sum(ack.recovered == "replayed" for ack in acks.values()),
         vertices=list(of_vertex.values()),
         slots=sorted({ack.slot for ack in acks.values()}),
+        latency=latency or [],
     )
 
 

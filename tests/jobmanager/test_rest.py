@@ -160,6 +160,9 @@ def test_prometheus_gets_every_metric_once_with_its_type_and_documented_name(
     types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(types) == len(set(types))
     assert f'penstock_job_state{{job_id="{job.get_job_id()}",job_name="endless",state="RUNNING"}} 1' in text
+    assert 'source="numbers",sink="out",quantile="0.99"' in text
+    between = "latency.source_id.numbers.operator_id.out.latency_p99"
+    assert float(_get(rest, f"/jobs/{job.get_job_id()}/metrics?get={between}")[0]["value"]) >= 0
     documented = (ROOT / "docs/reference/metrics.md").read_text()
     assert [name for name, _, _ in METRICS if f"`{name}`" not in documented] == []
     for line in text.splitlines():

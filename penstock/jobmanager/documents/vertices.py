@@ -161,6 +161,9 @@ def job_metrics(facts: Json) -> dict[str, float]:
         "lastEpochDuration": facts["epochs"][-1]["duration_ms"] if facts["epochs"] else None,
         "currentWatermark": facts["watermark"],
     }
+    for pair in facts.get("latency", ()):
+        between = f"latency.source_id.{pair['source']}.operator_id.{pair['sink']}"
+        found |= {f"{between}.latency_p50": pair["p50_ms"], f"{between}.latency_p99": pair["p99_ms"]}
     return {name: value for name, value in found.items() if value is not None}
 
 
