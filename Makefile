@@ -10,6 +10,7 @@ EXTRAS := spark,rocksdb,kafka,postgres,ui,dev
 # Folders that exist; the checks cover all of them.
 SOURCES := $(wildcard penstock tests examples benchmarks)
 PYTEST_ARGS ?=
+SOAK_ARGS ?=
 
 # Spark's workers must be the interpreter that has Penstock and the user's libraries, activated or not.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -17,7 +18,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo test check format bench bench-kafka bench-state chaos chaos-kafka clean
+.PHONY: help setup java kafka postgres browser demo test check format bench bench-kafka bench-state chaos chaos-kafka soak clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +86,9 @@ chaos: setup java ## kill processes of running jobs and compare the answers with
 
 chaos-kafka: setup kafka ## a million records from Kafka to Kafka while processes and the broker are killed
 	$(BIN)/python -m tests.chaos.kafka_run
+
+soak: setup ## twenty minutes of a job that fails and restarts: memory, files, threads, processes must not grow (SOAK_ARGS)
+	$(BIN)/python -m tests.chaos.soak $(SOAK_ARGS)
 
 bench-kafka: setup kafka ## throughput from Kafka to Kafka beside a plain loop and Spark's connector
 	$(BIN)/python -m benchmarks.kafka
