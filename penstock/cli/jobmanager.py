@@ -10,6 +10,7 @@ import typer
 from penstock.cli.output import hint
 from penstock.cli.targets import Directory, Token, home_at
 from penstock.errors import ConfigurationError
+from penstock.jobmanager.history import MAX_JOBS
 from penstock.jobmanager.home import is_running, read_json
 
 
@@ -25,6 +26,9 @@ def jobmanager(
     slots: Annotated[
         int | None, typer.Option(min=1, help="Slots all jobs may have together; default: no limit.")
     ] = None,
+    history: Annotated[
+        int, typer.Option(min=0, help="Jobs that have ended are kept, so many of the newest.")
+    ] = MAX_JOBS,
     token: Token = None,
 ) -> None:
     """Run the dispatcher: it accepts jobs, starts their drivers, starts dead ones again, and serves REST and the page."""
@@ -34,7 +38,7 @@ def jobmanager(
         raise ConfigurationError(
             f"the dispatcher needs FastAPI and uvicorn ({error}): install them with `pip install 'penstock[ui]'`"
         ) from error
-    serve(home_at(directory), host=host, port=port, slots=slots, token=token)
+    serve(home_at(directory), host=host, port=port, slots=slots, max_ended=history, token=token)
 
 
 def ui(directory: Directory = None, open_browser: Annotated[bool, typer.Option("--open/--no-open")] = True) -> None:

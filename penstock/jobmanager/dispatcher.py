@@ -6,6 +6,7 @@ Drivers do not need it: they run in sessions of their own and are found again by
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
@@ -17,6 +18,7 @@ from typing import Any, TypeAlias
 
 from penstock.errors import FencedError
 from penstock.jobmanager.control import Answer, refuse
+from penstock.jobmanager.history import MAX_JOBS, prune
 from penstock.jobmanager.home import JobHome, is_job_id, is_running
 from penstock.jobmanager.known_job import TERMINAL, KnownJob, known_jobs
 from penstock.jobmanager.life_cycle import Failure
@@ -25,6 +27,7 @@ from penstock.jobmanager.resource_manager import ResourceManager
 from penstock.jobmanager.submission import Submission, end_facts, start_driver
 
 _LOOK_EVERY_S = 0.5
+_PRUNE_EVERY_S = 60.0
 _MOST_DEATHS = 5  # in a row, without an epoch in between
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 
@@ -68,8 +71,17 @@ class _Watched:
 class Dispatcher:
     """Thread-safe. One a home folder: a second is refused."""
 
-    def __init__(self, home: JobHome, *, slots: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        home: JobHome,
+        *,
+        slots: int | None = None,
+        max_ended: int = MAX_JOBS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`max_ended`: so many jobs that have ended are kept in the home, the newest."""
         self.home = home.create()
+        self._max_ended = max_ended
         self._clock = clock
         self._lock_file = self._lock(home.root / "dispatcher.lock")
         self.resources = ResourceManager(home)
@@ -158,7 +170,12 @@ class Dispatcher:
     # ---------------------------------------------------------------- supervision
 
     def _supervise(self) -> None:
+        prune_at = self._clock()
         while not self._closed.wait(_LOOK_EVERY_S):
+            if self._clock() >= prune_at:
+                prune_at = self._clock() + _PRUNE_EVERY_S
+                with contextlib.suppress(OSError), self._guard:
+                    prune(self.home, self._max_ended)
             for folder in self.home.all():
                 try:
                     if folder.job_id not in self._settled:

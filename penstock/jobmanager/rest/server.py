@@ -10,16 +10,26 @@ import uvicorn
 
 from penstock.errors import ConfigurationError
 from penstock.jobmanager.dispatcher import Dispatcher
+from penstock.jobmanager.history import MAX_JOBS
 from penstock.jobmanager.home import JobHome, this_process, write_json
 from penstock.jobmanager.rest.app import create_app
 
 
-def serve(home: JobHome, *, host: str, port: int, slots: int | None, token: str | None, announce: bool = True) -> None:
+def serve(
+    home: JobHome,
+    *,
+    host: str,
+    port: int,
+    slots: int | None,
+    token: str | None,
+    max_ended: int = MAX_JOBS,
+    announce: bool = True,
+) -> None:
     """Blocks. Beyond loopback a token is required: one is made if none is given. Address and token are in
     `dispatcher.json` of the home folder, for its owner only, so that the command finds them."""
     if token is None and not _is_loopback(host):
         token = secrets.token_urlsafe(32)
-    dispatcher = Dispatcher(home, slots=slots)
+    dispatcher = Dispatcher(home, slots=slots, max_ended=max_ended)
     try:
         listening = _listen(host, port)
         address = f"http://{host}:{listening.getsockname()[1]}"
