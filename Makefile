@@ -18,10 +18,10 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo test check format bench bench-kafka bench-state chaos chaos-kafka soak clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-state chaos chaos-kafka soak clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  make test PYTEST_ARGS="-k barrier -x" hands arguments to pytest; PYTHON=python3.12 picks the interpreter of a new .venv.'
 
@@ -48,6 +48,9 @@ java: ## check for Java 17+, which Spark needs (installs it when root on Debian 
 
 demo: setup java ## run the clickstream example
 	$(BIN)/python -m examples.clickstream.demo
+
+cluster-demo: setup java ## a standalone Spark master and two workers, a job on them, one worker killed (90 s)
+	$(BIN)/python -m examples.cluster.demo
 
 kafka: setup java ## fetch the Kafka broker that tests run against, into the user's cache
 	$(BIN)/python -m tests.servers.kafka

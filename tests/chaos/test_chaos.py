@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.spark.standalone import standalone_cluster
 from tests.chaos.cluster import Driver, left_behind
 from tests.chaos.run import run
-from tests.chaos.standalone import standalone_cluster
 from tests.chaos.verify import verify
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -38,10 +38,10 @@ def test_two_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_local_cl
 
 
 def test_a_standalone_cluster_of_two_workers_survives_slot_and_executor_and_driver(tmp_path: Path) -> None:
-    with standalone_cluster(tmp_path / "cluster") as master:
+    with standalone_cluster(tmp_path / "cluster") as cluster:
         outcome = run(
             tmp_path / "run",
-            master=master,
+            master=cluster.address,
             kinds=["slot", "executor", "driver"],
             records=100_000,
             rate=4_000,

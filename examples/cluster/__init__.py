@@ -1,0 +1,1 @@
+"""A job on a real Spark cluster, and the loss of one of its machines."""
