@@ -67,9 +67,9 @@ def decide(recent: list[tuple[float, float]], parallelism: int, settings: Autosc
 
 
 def busy_ratio(report: EpochReport) -> float:
-    """Of the busiest vertex: the time its subtasks computed or were held back, of the time they had."""
+    """Of the busiest vertex: the time its subtasks computed or waited for space, of the time they had."""
     ratios = [
-        (vertex["busy_ms"] + vertex["back_pressured_ms"]) / (vertex["parallelism"] * report.duration_ms)
+        (vertex["busy_ms"] + vertex["blocked_ms"]) / (vertex["parallelism"] * report.duration_ms)
         for vertex in report.vertices
         if report.duration_ms > 0
     ]

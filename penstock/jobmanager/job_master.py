@@ -26,6 +26,7 @@ from penstock.jobmanager import faults
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.accumulators import JobAccumulators
 from penstock.jobmanager.admission import Admission
+from penstock.jobmanager.back_pressure import EpochBounds
 from penstock.jobmanager.checkpoint_statistics import StatisticsKeeper
 from penstock.jobmanager.checkpointing import PATIENCE_MS, Checkpointing, Settled
 from penstock.jobmanager.claims import check_claims
@@ -59,6 +60,7 @@ class _Pending:
     started: float
     spark_offsets: Json = None
     asked: Asked | None = None  # what is served with it
+    admitted: int | None = None  # records each source may read
 
 
 class JobMaster:
@@ -336,7 +338,9 @@ class JobMaster:
         if plan.checkpoint:
             self._checkpoints.triggered_ms = self.clock()
         self._coordinator.begin(epoch, checkpoint=plan.checkpoint)
-        self._pending[epoch] = _Pending(plan=plan, states=states, started=time.perf_counter(), asked=asked)
+        self._pending[epoch] = _Pending(
+            plan=plan, states=states, started=time.perf_counter(), asked=asked, admitted=self._admission.max_records
+        )
         self.reach("before-run", epoch)
         return plan
 
@@ -416,6 +420,11 @@ class JobMaster:
             commit_ms=settled.commit_ms,
             generation=int(self.generation),
             latency=self._latency.summary(),
+            bounds=EpochBounds(
+                interval_ms=self.settings.epoch_interval_ms,
+                target_ms=self.settings.epoch_target_ms,
+                admitted=pending.admitted,
+            ),
         )
         self._admission.observe(records=report.records_in, duration_ms=report.duration_ms)
         self.reports.append(report)

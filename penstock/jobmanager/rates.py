@@ -10,7 +10,7 @@ from penstock.jobmanager.epoch import EpochReport
 WINDOW_MS: Final = 10_000
 # Flink's limits for the colours of its page.
 HIGH, LOW = 0.5, 0.1
-_SATURATED = 0.8
+_MOSTLY = 0.5
 
 
 def vertex_rates(
@@ -52,16 +52,16 @@ def level_of(ratio: float) -> str:
 
 
 def bottleneck(facts: Mapping[str, Any]) -> str | None:
-    """The key of the vertex that holds the job up; None while epochs leave room between them.
-
-    Levels of an epoch run one after the other, so the vertex whose busiest subtask works longest decides the epoch's
-    length, whoever waits for it meanwhile.
-    """
+    """The key of the vertex that holds the job up; None unless epochs of most of the last seconds were held up by one."""
     epochs = [e for e in facts["epochs"] if e["wall_ms"] > facts["now_ms"] - WINDOW_MS]
     if facts["state"] != "RUNNING" or not epochs:
         return None
+    blamed: dict[int, float] = {}
+    for epoch in epochs:
+        if epoch.get("bottleneck") is not None:
+            blamed[epoch["bottleneck"]] = blamed.get(epoch["bottleneck"], 0.0) + epoch["duration_ms"]
     span = max(1.0, facts["now_ms"] - (epochs[0]["wall_ms"] - epochs[0]["duration_ms"]))
-    if sum(e["duration_ms"] for e in epochs) / span < _SATURATED:
+    if sum(blamed.values()) < span * _MOSTLY:
         return None
-    busiest = max(facts["vertices"], key=lambda v: max(v["rates"]["busy"], default=0.0), default=None)
-    return None if busiest is None else str(busiest["key"])
+    worst = max(blamed, key=lambda vertex: blamed[vertex])
+    return next((str(v["key"]) for v in facts["vertices"] if v["id"] == worst), None)

@@ -7,9 +7,10 @@ from typing import Any
 
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import JobVertex
+from penstock.jobmanager.back_pressure import EpochBounds, feeders, slowest, waited_ms
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, TaskAck
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
-from penstock.protocol.ids import TaskId
+from penstock.protocol.ids import TaskId, VertexId
 
 
 def epoch_report(
@@ -24,6 +25,7 @@ def epoch_report(
     commit_ms: float,
     generation: int,
     latency: list[dict[str, Any]] | None = None,
+    bounds: EpochBounds | None = None,
 ) -> EpochReport:
     of_vertex = {
         vertex.id: _vertex_report(vertex, [acks[TaskId(vertex.id, i)] for i in range(vertex.parallelism)])
@@ -37,6 +39,9 @@ def epoch_report(
         for node in v.nodes
         if node.kind == "sink"
     ]
+    bounds = bounds or EpochBounds()
+    held_up = bounds.held_up(duration_ms, (source["records_in"] for source in sources))
+    bottleneck = _press(graph, of_vertex, acks, duration_ms, commit_ms) if held_up else None
     return EpochReport(
         epoch=plan.epoch,
         wall_ms=wall_ms,
@@ -56,7 +61,43 @@ def epoch_report(
         vertices=list(of_vertex.values()),
         slots=sorted({ack.slot for ack in acks.values()}),
         latency=latency or [],
+        admitted=bounds.admitted,
+        held_up=held_up,
+        bottleneck=bottleneck,
     )
+
+
+def _press(
+    graph: ExecutionGraph,
+    reports: Mapping[VertexId, dict[str, Any]],
+    acks: Mapping[TaskId, TaskAck],
+    duration_ms: float,
+    commit_ms: float,
+) -> int | None:
+    """The vertex that held the epoch up; those that feed it get the time they waited for it."""
+    work = {vertex: _work_ms([ack for task, ack in acks.items() if task.vertex == vertex]) for vertex in reports}
+    with_sinks = [v.id for v in graph.job.vertices.values() if any(node.kind == "sink" for node in v.nodes)]
+    if len(with_sinks) == 1:  # else nobody knows whose commits took the time
+        work[with_sinks[0]] += commit_ms
+    found = slowest(work, duration_ms)
+    if found is None:
+        return None
+    for vertex in feeders(graph.job, found):
+        columns = reports[vertex]["subtasks"]
+        columns["back_pressured_ms"] = [
+            round(waited_ms(duration_ms=duration_ms, busy_ms=busy, blocked_ms=blocked, bottleneck_ms=work[found]), 2)
+            for busy, blocked in zip(columns["busy_ms"], columns["back_pressured_ms"], strict=True)
+        ]
+        reports[vertex]["back_pressured_ms"] = round(sum(columns["back_pressured_ms"]), 2)
+    return int(found)
+
+
+def _work_ms(acks: list[TaskAck]) -> float:
+    """How long an epoch must take because of a vertex: subtasks of one process run one after the other."""
+    of_process: dict[str, float] = {}
+    for ack in acks:
+        of_process[ack.slot] = of_process.get(ack.slot, 0.0) + ack.busy_ms
+    return max(of_process.values(), default=0.0)
 
 
 def _vertex_report(vertex: JobVertex, acks: list[TaskAck]) -> dict[str, Any]:
@@ -73,6 +114,7 @@ def _vertex_report(vertex: JobVertex, acks: list[TaskAck]) -> dict[str, Any]:
         "records_out": total(operators[-1], "records_out"),
         "busy_ms": round(sum(ack.busy_ms for ack in acks), 2),
         "back_pressured_ms": round(sum(ack.back_pressured_ms for ack in acks), 2),
+        "blocked_ms": round(sum(ack.back_pressured_ms for ack in acks), 2),
         "watermark": min(ack.watermark for ack in acks),
         "state_entries": sum(ack.state_entries for ack in acks),
         "snapshot_ms": round(max(ack.snapshot_ms for ack in acks), 2),

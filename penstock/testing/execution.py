@@ -47,6 +47,8 @@ class _Task:
     feedback: dict[int, list[tuple[NodeId, Sequence[Feedback]]]] = field(default_factory=dict)  # by epoch and head
     busy: float = 0.0  # seconds of finished steps of this epoch
     stepped: float = 0.0  # when the step under way began
+    blocked: float = 0.0  # seconds of this epoch in which a channel behind it was full
+    blocked_since: float | None = None
 
 
 class Execution:
@@ -203,9 +205,10 @@ class Execution:
             "state_entries": subtask.keyspace.entries(),
             "recovered": held.recovered,
             "alignment_ms": taken.alignment_ms,
+            "back_pressured_ms": held.blocked * 1000,
             "busy_ms": (held.busy + (time.perf_counter() - held.stepped if held.stepped else 0.0)) * 1000,
         }
-        held.busy, held.stepped = 0.0, time.perf_counter() if held.stepped else 0.0
+        held.busy, held.stepped, held.blocked = 0.0, time.perf_counter() if held.stepped else 0.0, 0.0
         held.recovered = "no"
         held.epoch = None
         following = min((e for e in self._plans if e > epoch), default=None)
@@ -222,13 +225,22 @@ class Execution:
         """Every step that could be next. A subtask behind which a channel is full waits: that is back pressure."""
         steps: list[Step] = []
         for task, held in self._tasks.items():
-            if self._capacity is not None and any(len(channel) >= self._capacity for channel in held.feeds):
+            if self._capacity is not None and self._is_blocked(held, self._capacity):
                 continue
             if held.reading is not None:
                 steps.append((task, None))
             else:
                 steps.extend((task, channel) for channel in held.inputs if self._readable(held, channel))
         return steps
+
+    @staticmethod
+    def _is_blocked(held: _Task, capacity: int) -> bool:
+        full = any(len(channel) >= capacity for channel in held.feeds)
+        now = time.perf_counter()
+        if held.blocked_since is not None:
+            held.blocked += now - held.blocked_since
+        held.blocked_since = now if full else None
+        return full
 
     def _readable(self, held: _Task, channel: int) -> bool:
         waiting = held.inputs[channel]

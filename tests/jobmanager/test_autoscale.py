@@ -16,7 +16,7 @@ SETTINGS = AutoscaleSettings(least=1, most=8, target_ms=100, up_after=3, down_af
 
 def report(duration: float, busy: float, parallelism: int, *, held_back: float = 0.0) -> EpochReport:
     time = duration * parallelism
-    vertex: dict[str, Any] = {"parallelism": parallelism, "busy_ms": busy * time, "back_pressured_ms": held_back * time}
+    vertex: dict[str, Any] = {"parallelism": parallelism, "busy_ms": busy * time, "blocked_ms": held_back * time}
     return EpochReport(
         epoch=1, wall_ms=0, checkpoint=False, duration_ms=duration, records_in=0, records_out=0, watermark=None,
         vertices=[vertex],

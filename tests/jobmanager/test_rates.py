@@ -33,21 +33,20 @@ def test_rates_are_over_the_time_of_the_reports_and_waiting_between_epochs_is_id
     assert [level_of(ratio) for ratio in (0.1, 0.11, 0.51)] == ["ok", "low", "high"]
 
 
-def _facts(state: str, durations: list[float]) -> dict[str, Any]:
-    epochs = [{"wall_ms": 1000 * (n + 1), "duration_ms": d} for n, d in enumerate(durations)]
-    vertices = [{"key": key, "rates": {"busy": busy}} for key, busy in (("source", [0.1, 0.2]), ("sink", [0.0, 0.9]))]
-    return {"state": state, "now_ms": 1000 * len(durations), "epochs": epochs, "vertices": vertices}
+def _facts(state: str, blamed: list[int | None]) -> dict[str, Any]:
+    epochs = [{"wall_ms": 1000 * (n + 1), "duration_ms": 1000, "bottleneck": b} for n, b in enumerate(blamed)]
+    vertices = [{"id": number, "key": key} for number, key in ((0, "source"), (1, "sink"))]
+    return {"state": state, "now_ms": 1000 * len(blamed), "epochs": epochs, "vertices": vertices}
 
 
 @pytest.mark.parametrize(
-    ("state", "durations", "expected"),
-    [("RUNNING", [1000, 990, 1000], "sink"), ("RUNNING", [200, 200, 200], None), ("FINISHED", [1000, 1000], None),
-     ("RUNNING", [], None)],
+    ("state", "blamed", "expected"),
+    [("RUNNING", [1, 1, 0], "sink"), ("RUNNING", [1, None, None], None), ("FINISHED", [1, 1], None), ("RUNNING", [], None)],
 )  # fmt: skip
-def test_the_busiest_vertex_is_named_only_while_epochs_leave_no_room(
-    state: str, durations: list[float], expected: str | None
+def test_the_vertex_that_held_most_epochs_up_is_named_only_if_most_were_held_up(
+    state: str, blamed: list[int | None], expected: str | None
 ) -> None:
-    assert bottleneck(_facts(state, durations)) == expected
+    assert bottleneck(_facts(state, blamed)) == expected
 
 
 def test_names_of_users_cannot_break_the_format() -> None:

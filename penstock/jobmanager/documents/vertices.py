@@ -77,12 +77,15 @@ def subtask_times(facts: Json, vertex: Json) -> Json:
 def back_pressure(facts: Json, vertex: Json, bottleneck: str | None) -> Json:
     rates = vertex["rates"]
     worst = level_of(max(rates["back_pressured"], default=0.0))
+    slow = None if bottleneck is None else find(facts, bottleneck)
     return {
         "status": "ok",
         "backpressureLevel": worst,
         "backpressure-level": worst,
         "end-timestamp": facts["now_ms"],
+        # Ours: whether it is this vertex that others wait for, and which one it is.
         "bottleneck": bottleneck == vertex["key"],
+        "bottleneck-vertex": None if slow is None else {"id": slow["key"], "name": slow["name"]},
         "subtasks": [
             {
                 "subtask": index,

@@ -70,7 +70,8 @@ function notes(job, failure) {
   return [
     failure && h("p", { class: "note bad", role: "alert" }, h("strong", {}, failure.exceptionName), ": ", failure.message.split("\n")[0], " ",
       h("a", { href: `#/jobs/${job.jid}/exceptions`, "data-key": "see-exceptions" }, "Details")),
-    slow && h("p", { class: "note" }, "The bottleneck is ", h("strong", {}, slow.name), ": epochs leave no room between them, and it works longest in each."),
+    slow && h("p", { class: "note" }, "The bottleneck is ", h("strong", {}, slow.name), ": it holds epochs up, and what feeds it waits. ",
+      job.epochs.at(-1)?.admitted != null && `A source may read ${count(job.epochs.at(-1).admitted)} records an epoch now.`),
     restarts,
   ];
 }

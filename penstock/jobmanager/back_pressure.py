@@ -1,0 +1,64 @@
+"""Who waits for whom in an epoch. Pure.
+
+Inside an epoch vertices run one after the other, level by level, so nobody is stopped by a full buffer: what a slow vertex
+does is to make the epoch long. Then sources read late, and with a target time admission lets them read less. So an epoch is
+held up when it takes longer than it should, or when it took about its target and a source had more to read than it was
+given; its bottleneck is the vertex that worked longest in it; and whatever feeds that vertex is back-pressured while it
+works. Time that a subtask really waited for space in its output counts as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.graph.job_graph import JobGraph
+from penstock.protocol.ids import VertexId
+
+_SHARE: Final = (
+    0.25  # of the epoch: if even the slowest vertex worked less, the time went elsewhere (planning, storage)
+)
+_ALL_IT_GOT: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochBounds:
+    """What an epoch was given."""
+
+    interval_ms: int = 200
+    target_ms: int | None = None
+    admitted: int | None = None  # records each source may read; None: no bound
+
+    def held_up(self, duration_ms: float, read: Iterable[int]) -> bool:
+        """`read`: records of each source."""
+        if self.target_ms is None:
+            return duration_ms > self.interval_ms
+        if duration_ms > self.target_ms:
+            return True
+        admitted = self.admitted
+        more_to_read = admitted is not None and any(records >= admitted * _ALL_IT_GOT for records in read)
+        return more_to_read and duration_ms >= self.target_ms / 2
+
+
+def slowest(work_ms: Mapping[VertexId, float], duration_ms: float) -> VertexId | None:
+    """The vertex that worked longest; None if that does not explain the epoch's length."""
+    found = max(work_ms, key=lambda vertex: work_ms[vertex], default=None)
+    return None if found is None or work_ms[found] < duration_ms * _SHARE else found
+
+
+def feeders(graph: JobGraph, vertex: VertexId) -> frozenset[VertexId]:
+    """All vertices upstream of `vertex`."""
+    found: set[VertexId] = set()
+    ahead = [vertex]
+    while ahead:
+        for edge in graph.vertices[ahead.pop()].inputs:
+            if edge.source not in found:
+                found.add(edge.source)
+                ahead.append(edge.source)
+    return frozenset(found - {vertex})
+
+
+def waited_ms(*, duration_ms: float, busy_ms: float, blocked_ms: float, bottleneck_ms: float) -> float:
+    """Of one subtask upstream of the bottleneck: as long as that worked, but not longer than the subtask did nothing."""
+    return max(blocked_ms, min(bottleneck_ms, duration_ms - busy_ms))

@@ -1,0 +1,138 @@
+"""A slow vertex is named, what feeds it is back-pressured, and sources are given less until it is fast again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.common import Configuration, WatermarkStrategy
+from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.jobmanager.back_pressure import EpochBounds, slowest, waited_ms
+from penstock.jobmanager.dispatcher import Dispatcher
+from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.rest.app import create_app
+from penstock.protocol.ids import VertexId
+from penstock.records import Block
+from penstock.testing import ListSink
+from tests.jobmanager.jobs import eventually
+from tests.jobmanager.served import served
+
+SOURCE, SINK = VertexId(0), VertexId(1)
+TARGET_MS = 100
+
+
+@pytest.mark.parametrize(
+    ("bounds", "duration_ms", "read", "expected"),
+    [
+        (EpochBounds(interval_ms=200), 150, 10**6, False),
+        (EpochBounds(interval_ms=200), 250, 1, True),  # the next epoch starts late
+        (EpochBounds(target_ms=1000, admitted=500), 1100, 1, True),
+        (EpochBounds(target_ms=1000, admitted=500), 900, 500, True),  # more was there to read
+        (EpochBounds(target_ms=1000, admitted=500), 900, 300, False),
+        (EpochBounds(target_ms=1000, admitted=500), 100, 500, False),  # admission is still growing
+        (EpochBounds(target_ms=1000, admitted=None), 900, 10**6, False),
+    ],
+)
+def test_an_epoch_is_held_up_when_it_is_late_or_sources_had_more_than_they_were_given(
+    bounds: EpochBounds, duration_ms: float, read: int, expected: bool
+) -> None:
+    assert bounds.held_up(duration_ms, [0, read]) is expected
+
+
+def test_the_slowest_vertex_is_to_blame_unless_the_time_went_elsewhere() -> None:
+    assert slowest({SOURCE: 100, SINK: 700}, 1000) == SINK
+    assert slowest({SOURCE: 10, SINK: 70}, 1000) is None
+    assert slowest({}, 1000) is None
+
+
+def test_a_feeder_waits_while_the_bottleneck_works_but_not_while_it_works_itself() -> None:
+    assert waited_ms(duration_ms=1000, busy_ms=100, blocked_ms=0, bottleneck_ms=700) == 700
+    assert waited_ms(duration_ms=1000, busy_ms=600, blocked_ms=0, bottleneck_ms=700) == 400
+    assert waited_ms(duration_ms=1000, busy_ms=100, blocked_ms=800, bottleneck_ms=700) == 800
+
+
+class _Slow(Sink):
+    """Takes `seconds` for each record: set while the job runs, in its process."""
+
+    seconds = 0.0
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _SlowWriter()
+
+    def create_committer(self, sink_id: str) -> Committer:
+        return ListSink("slow").create_committer(sink_id)
+
+
+class _SlowWriter(SinkWriter):
+    def begin_epoch(self, epoch: int, attempt: str) -> None:
+        pass
+
+    def write(self, block: Block) -> None:
+        if _Slow.seconds:
+            time.sleep(_Slow.seconds * len(block))
+
+    def prepare_commit(self) -> list[Any]:
+        return []
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[JobClient]:
+    configuration = Configuration.from_dict(
+        {
+            "penstock.runtime": "embedded",
+            "penstock.job.home": str(tmp_path),
+            "penstock.epoch.interval": "20 ms",
+            "penstock.epoch.target": f"{TARGET_MS} ms",
+        }
+    )
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(2)
+    source = DataGeneratorSource(lambda index: index, None, rate_per_second=10_000)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+    stream.rebalance().sink_to(_Slow()).name("slow sink")
+    client = env.execute_async("slow")
+    yield client
+    _Slow.seconds = 0.0
+    client.cancel().result()
+
+
+def test_a_slow_sink_is_named_sources_get_less_and_the_job_recovers_with_it(job: JobClient, tmp_path: Path) -> None:
+    dispatcher = Dispatcher(JobHome(tmp_path))
+    with served(create_app(dispatcher)) as rest:
+        eventually(lambda: len(job.epoch_reports()) > 20, "epochs")
+        path = f"/jobs/{job.get_job_id()}"
+        source, sink = rest.get(path).json()["vertices"]
+        assert rest.get(path).json()["bottleneck"] is None
+        before = job.epoch_reports()[-1].admitted
+        assert before is not None
+
+        _Slow.seconds = 0.001  # 1,000 a second where 10,000 come
+        eventually(lambda: rest.get(path).json()["bottleneck"] == sink["id"], "the sink is named")
+        eventually(lambda: _pressure(rest, path, source["id"])["backpressureLevel"] == "high", "the source waits")
+        pressure = _pressure(rest, path, source["id"])
+        assert pressure["bottleneck-vertex"] == {"id": sink["id"], "name": sink["name"]}
+        assert pressure["bottleneck"] is False
+        of_sink = _pressure(rest, path, sink["id"])
+        assert of_sink["bottleneck"] is True
+        assert of_sink["backpressureLevel"] == "ok"
+        latest = job.epoch_reports()[-5:]
+        assert all((report.admitted or 0) < before / 10 for report in latest)
+        assert sorted(report.duration_ms for report in latest)[2] < TARGET_MS * 3  # whatever waits, memory is bounded
+
+        _Slow.seconds = 0.0
+        eventually(lambda: (job.epoch_reports()[-1].admitted or 0) > before / 4, "sources get more again")
+        eventually(lambda: not job.epoch_reports()[-1].held_up, "the backlog is worked off")
+        eventually(lambda: rest.get(path).json()["bottleneck"] is None, "nothing is in the way any more")
+    dispatcher.close()
+
+
+def _pressure(rest: httpx.Client, path: str, vertex: str) -> dict[str, Any]:
+    found: dict[str, Any] = rest.get(f"{path}/vertices/{vertex}/backpressure").json()
+    return found
