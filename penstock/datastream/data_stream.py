@@ -38,6 +38,7 @@ from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.errors import JobDefinitionError
 from penstock.graph import partitioner as p
+from penstock.graph.notebook import leading_to, table
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators import rolling
 from penstock.operators.base import Operator
@@ -112,6 +113,14 @@ class DataStream(ColumnVerbs):
 
     def get_name(self) -> str:
         return self._node.name
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the operators that lead to this stream, its own last."""
+        edges = [(edge.source, edge.target) for edge in self._env._edges]
+        path = [self._env._nodes[node] for node in leading_to((origin.node.id for origin in self._origins), edges)]
+        rows = [(node.name, node.kind, node.uid or "–", node.parallelism, node.output_type or "–") for node in path]
+        shape = "" if self._partitioner is None else f", partitioned by {self._partitioner.name}"
+        return table(f"{type(self).__name__}{shape}", ("operator", "kind", "uid", "parallelism", "type"), rows)
 
     def name(self, name: str) -> DataStream:
         self._node.name = name

@@ -15,6 +15,7 @@ from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
 from penstock.errors import PenstockError
+from penstock.graph.notebook import table
 from penstock.jobmanager.checkpoint_statistics import CheckpointStatistics
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
@@ -167,6 +168,19 @@ class JobClient:
     def checkpoint_statistics(self) -> CheckpointStatistics:
         """Counts over all starts of this job folder, and the newest checkpoints with size, duration and reason of failure."""
         return copy.deepcopy(self._job.master.statistics.statistics)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the state, and each vertex in the last epoch."""
+        reports = self.epoch_reports()
+        last = reports[-1] if reports else None
+        said = "no epoch yet" if last is None else f"epoch {last.epoch} took {last.duration_ms:.0f} ms"
+        rows = [
+            (v["name"], v["parallelism"], f"{v['records_in']:,}", f"{v['records_out']:,}", f"{v['busy_ms']:.0f} ms",
+             "← bottleneck" if last is not None and last.bottleneck == v["id"] else "")
+            for v in ([] if last is None else last.vertices)
+        ]  # fmt: skip
+        columns = ("vertex", "slots", "records in", "records out", "busy", "")
+        return table(f"Job {self._job_id}: {self._life.state.name}, {said}", columns, rows)
 
     def __repr__(self) -> str:
         return f"<JobClient {self._job_id} {self._life.state.name}>"

@@ -41,6 +41,7 @@ from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.explain import explain, plan_json
 from penstock.graph.iterations import Iteration
 from penstock.graph.job_graph import build_job_graph
+from penstock.graph.notebook import Plan
 from penstock.graph.partitioner import Forward, Rebalance
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 from penstock.jobmanager.description import JobDescription
@@ -392,8 +393,9 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         return plan_json(graph)
 
     def explain(self) -> str:
-        """The plan for people: levels, chains, exchanges."""
-        return explain(build_job_graph(self._stream_graph(None, pickled=False)))
+        """The plan for people: levels, chains, exchanges. A notebook shows it as a graph."""
+        job = build_job_graph(self._stream_graph(None, pickled=False))
+        return Plan(explain(job), job)
 
     # ---------------------------------------------------------------- running
 
