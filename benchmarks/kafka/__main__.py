@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=200_000, help="records of an epoch, a transaction, a trigger")
-    parser.add_argument("--only", default="", help="part of a competitor's name")
+    parser.add_argument("--only", default="", help="a regular expression for the competitors' names")
     args = parser.parse_args()
     competitors: list[tuple[str, dict[str, Any]]] = [
         ("plain loop, transactional", {"name": "plain", "transactional": True}),
@@ -93,7 +94,7 @@ def main() -> int:
         base: float | None = None
         try:
             for title, options in competitors:
-                if args.only not in title:
+                if not re.search(args.only, title):
                     continue
                 try:
                     result = bench.run(**options)

@@ -151,6 +151,10 @@ class SinkWriter(ABC):
 class Committer(ABC):
     """Driver side. Makes pre-committed output visible once the checkpoint that contains it is complete."""
 
+    # True: `commit` may run in a thread of its own while the next epoch does, if it was promised by a checkpoint. Calls still
+    # come one at a time, in order, and each is over before the next checkpoint completes, a savepoint, or the end of the job.
+    commits_beside_next_epoch = False
+
     def open(self, storage: CheckpointStorage | None) -> None:  # noqa: B027 - optional hook
         """Called once, before anything else, with the job folder (None: the job takes no checkpoints)."""
 

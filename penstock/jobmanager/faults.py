@@ -15,6 +15,7 @@ CrashPoint: TypeAlias = Literal[
     "before-manifest",
     "after-manifest",
     "during-sink-commit",
+    "after-sink-commit",
     "before-savepoint",
     "after-savepoint",
     "before-spark-log",

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.checkpoint import ownership
-from penstock.checkpoint.manifest import Manifest, TaskState, pack_committables, unpack_committables
+from penstock.checkpoint.manifest import Manifest, TaskState, pack_committables
 from penstock.checkpoint.state_data import query_newest
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.checkpoint.upload import UploadInbox
-from penstock.connectors.base import Committer, Json
+from penstock.connectors.base import Json
 from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.jobmanager import faults
 from penstock.jobmanager.aborted import AbortedCheckpoints
@@ -42,6 +42,7 @@ from penstock.jobmanager.requests import Requests
 from penstock.jobmanager.rescales import Rescales
 from penstock.jobmanager.savepoints import PendingSavepoint
 from penstock.jobmanager.serving import Asked, give_up, next_asked
+from penstock.jobmanager.sink_commits import SinkCommits
 from penstock.jobmanager.skip_ahead import skip_ahead
 from penstock.jobmanager.source_planner import SourcePlanner
 from penstock.jobmanager.state_chains import StateChains, task_state
@@ -79,11 +80,15 @@ class JobMaster:
         self.store = None if storage is None else CheckpointStore(storage, job.settings.retained)
         self.clock = clock
         self._tasks = list(job.graph.tasks())
-        self._committers: dict[str, Committer] = {
-            sink_id: sink.create_committer(sink_id) for sink_id, sink in job.sinks.items()
-        }
-        for committer in self._committers.values():
-            committer.open(storage)
+        self._latency = LatencyTracker(job.graph.job)
+        self._sinks = SinkCommits(
+            job.sinks,
+            storage,
+            reach=lambda point, epoch: self.reach(point, epoch),
+            timeout_ms=job.settings.epoch_timeout_ms,
+            now_ms=lambda: self.clock(),
+            latency=self._latency,
+        )
         self._admission = Admission(
             most=job.settings.epoch_max_records,
             target_ms=job.settings.epoch_target_ms,
@@ -105,7 +110,6 @@ class JobMaster:
         self.finish_uploads: Callable[[], None] = lambda: None  # for a runtime that stores nothing by itself
         self.accumulators = JobAccumulators()
         self._aborted = AbortedCheckpoints()
-        self._latency = LatencyTracker(job.graph.job)
         self._reset_volatile()
 
     def _reset_volatile(self) -> None:
@@ -153,6 +157,7 @@ class JobMaster:
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
         self.job_attempt += 1
+        self._sinks.give_up()
         self.abandon_requests()
         self._reset_volatile()
         manifest = None if self.store is None else self._find_checkpoint(self.store)
@@ -166,11 +171,7 @@ class JobMaster:
         self._accepted = dict.fromkeys(self._tasks, version)
         if manifest is not None:
             self._adopt(manifest)
-        for sink_id, committer in self._committers.items():
-            if manifest is not None and sink_id in manifest.committables:
-                # The driver may have died between manifest and commit: commit again, it is idempotent.
-                committer.commit(self.epoch, unpack_committables(manifest.committables[sink_id], sink=sink_id))
-            committer.discard_after(self.epoch)
+        self._sinks.recover(manifest, self.epoch)
         self.finished = manifest is not None and manifest.finished
         if manifest is not None and manifest.finished and self.store is not None:
             self.accumulators.read(manifest, self.store.read_state)
@@ -196,7 +197,7 @@ class JobMaster:
             generation=self.generation,
             claim=self.settings.claim,
             now_ms=self.clock(),
-            committers=self._committers,
+            committers=self._sinks.committers,
             check=lambda manifest: check_claims(
                 manifest, self.job.graph.job, ignore_unclaimed=self.settings.ignore_unclaimed_state
             ),
@@ -274,6 +275,7 @@ class JobMaster:
         `stop` makes it a checkpoint whatever the interval says. `spark_finished` names the sources Spark reads and
         whether they have ended; `spark_data` says that they bring something in this epoch.
         """
+        self._sinks.check()
         self._between = self._between.and_(self.settle())
         if epoch != self.epoch + 1 + len(self._pending):
             raise ProtocolError(f"epoch {epoch} was planned after {self.epoch} with {len(self._pending)} pending")
@@ -404,6 +406,8 @@ class JobMaster:
         self.accumulators.completed(epoch, (ack.accumulators for _, ack in sorted(completed.acks.items())))
         self._loops.completed(completed.acks.values(), plan.processing_time)
         settled, self._between = self._between.and_(self._make_durable(pending, completed)), Settled()
+        if plan.last or pending.asked is not None:  # what ends or moves the job finds all output visible
+            settled = settled.and_(Settled(commit_ms=self._sinks.wait()))
         saved = savepoint is not None and self._save(pending, savepoint, completed)
         stopped = savepoint is not None and savepoint.ends_run and saved
         self.finished = stopped or (plan.finished and self._loops.empty)
@@ -444,10 +448,10 @@ class JobMaster:
         """Without checkpoints the epoch's output is committed now; with them it waits for the next that completes."""
         plan = pending.plan
         if self.store is None:
-            return Settled(commit_ms=self._commit_sinks(plan.epoch, self._take_committables()))
+            return Settled(commit_ms=self._sinks.commit(plan.epoch, self._take_committables()))
         at_once = Settled()
         if self.settings.mode != "EXACTLY_ONCE":  # what a failure repeats, or skips, is then the mode's promise
-            at_once = Settled(commit_ms=self._commit_sinks(plan.epoch, self._take_committables()))
+            at_once = Settled(commit_ms=self._sinks.commit(plan.epoch, self._take_committables()))
         if not plan.checkpoint:
             self._checkpoints.epoch_without_checkpoint(plan.epoch)
             return at_once.and_(self.settle())
@@ -471,28 +475,18 @@ class JobMaster:
     def _complete_checkpoint(self, checkpoint: PendingCheckpoint) -> Settled:
         """The manifest, which is the instant of commit, then the sinks, then what is no longer needed goes."""
         assert self.store is not None
+        commit_ms = self._sinks.wait()  # a later manifest does not list that output any more
         started = time.perf_counter()
         size = self._write_manifest(checkpoint)
         manifest_ms = (time.perf_counter() - started) * 1000
         self.reach("after-manifest", checkpoint.epoch)
-        commit_ms = 0.0
         if self.settings.mode == "EXACTLY_ONCE":
-            commit_ms = self._commit_sinks(checkpoint.epoch, checkpoint.committables)
+            commit_ms += self._sinks.commit(checkpoint.epoch, checkpoint.committables, background=True)
         self.store.subsume()
         self._plans.forget(checkpoint.epoch)
         assert self.restored is not None
         self._sources.checkpoint_complete(self.restored.sources)
         return Settled(size=size, manifest_ms=manifest_ms, commit_ms=commit_ms)
-
-    def _commit_sinks(self, epoch: int, committables: Mapping[str, list[Any]]) -> float:
-        started = time.perf_counter()
-        for index, (sink_id, committer) in enumerate(self._committers.items()):
-            if index or len(self._committers) == 1:
-                self.reach("during-sink-commit", epoch)
-            committer.commit(epoch, committables.get(sink_id, []))
-            self._latency.committed(sink_id, epoch, self.clock())
-        self._latency.all_committed(epoch)
-        return (time.perf_counter() - started) * 1000
 
     def _save(self, pending: _Pending, savepoint: PendingSavepoint, completed: CompletedEpoch[TaskAck]) -> bool:
         """Whether the savepoint is there. If not, that is for who asked: the job goes on."""
@@ -568,6 +562,7 @@ class JobMaster:
     def cancelled(self) -> None:
         """The user has cancelled the job; `close` follows. Checkpoints go if nobody wants to resume from them."""
         if self.store is not None and self.settings.delete_on_cancel:
+            self._sinks.wait()  # if it failed, the checkpoint is still needed
             self.store.discard_all()
 
     def close(self) -> None:
@@ -575,7 +570,6 @@ class JobMaster:
         self.abandon_requests(ended=True)
         self.requests.close("the job has ended")
         self._sources.close()
-        for committer in self._committers.values():
-            committer.close()
+        self._sinks.close()
         if self.storage is not None and self.generation:
             ownership.release(self.storage, self.generation)

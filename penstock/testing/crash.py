@@ -21,6 +21,7 @@ CrashPoint: TypeAlias = Literal[
     "before-manifest",  # every subtask has acknowledged
     "after-manifest",  # the checkpoint is complete, its output not visible
     "during-sink-commit",  # some sinks have committed, or the only one is about to
+    "after-sink-commit",  # all have, and the driver has not noted anything since the manifest
     "before-savepoint",  # its parts are stored and output is committed, but its manifest is not written
     "after-savepoint",  # it is whole, and the driver dies before it goes on
     "after-commit",  # everything is done, but the driver has not gone on

@@ -27,12 +27,13 @@ from penstock.datastream.window import TumblingEventTimeWindows
 
 KEYS = 997
 WINDOW_MS = 10_000
+_START_MS = 100 * WINDOW_MS  # not 0, which the client library takes for "now"
 MoreSinks = Callable[[DataStream, DataStream], None]  # (running, windows)
 
 
 def event(index: int) -> tuple[int, int]:
     """(user, event time): in order within each partition, so no record is ever late."""
-    return index * 31 % KEYS, index
+    return index * 31 % KEYS, _START_MS + index
 
 
 class Running(KeyedProcessFunction):
