@@ -18,6 +18,23 @@ from tests.servers.jars import ServerUnavailable
 
 SHOTS = Path(__file__).parents[2] / "reports" / "web"
 CLICKS = ENDLESS.replace("enable_checkpointing(10)", "enable_checkpointing(200)")
+SLOW = """
+import time
+from penstock.common import WatermarkStrategy
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.datastream import StreamExecutionEnvironment
+
+def write(n):
+    time.sleep(0.001)
+    return False
+
+env = StreamExecutionEnvironment.get_execution_environment()
+source = DataGeneratorSource(lambda index: index, None, rate_per_second=5000)
+clicks = env.from_source(source, WatermarkStrategy.no_watermarks(), "clicks").map(lambda n: (n % 7, n)).name("parse")
+newest = clicks.key_by(lambda c: c[0]).reduce(lambda a, b: max(a, b)).name("newest for each user").uid("newest")
+newest.rebalance().filter(write).name("write slowly").print().name("to the database")
+env.execute("slow sink")
+"""
 LAPTOP, PHONE = (1280, 800), (390, 844)
 
 
@@ -181,6 +198,23 @@ def test_a_failing_job_shows_its_exception(chromium: Browser, dispatcher: Endpoi
     page.locator(".note.bad").get_by_role("link", name="Details").click()
     expect(page.locator("pre").first).to_contain_text("ZeroDivisionError: division by zero")
     shoot(page, "exception-dark")
+    assert wrong == []
+
+
+def test_a_slow_sink_is_named_and_what_feeds_it_is_coloured_as_waiting(
+    chromium: Browser, dispatcher: Endpoint, tmp_path: Path
+) -> None:
+    page, wrong = open_page(chromium, dispatcher)
+    submit(page, program(tmp_path, "slow.py", SLOW), parallelism="2", settings="penstock.epoch.target: 200 ms")
+    expect(page.locator(".vertex.bottleneck")).to_have_attribute(
+        "aria-label", re.compile("write slowly.*the bottleneck"), timeout=20_000
+    )
+    expect(page.locator(".note")).to_contain_text("The bottleneck is write slowly")
+    expect(page.locator(".note")).to_contain_text("records an epoch now")
+    expect(page.get_by_role("row", name=re.compile("clicks.*high"))).to_be_visible(timeout=20_000)
+    shoot(page, "bottleneck")
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
     assert wrong == []
 
 
