@@ -58,6 +58,7 @@ class SourceOperator(Operator):
             self._splits,
         )
         self.current_watermark = self._valve.watermark
+        self._was_idle = bool(self._splits) and self._valve.idle
 
     def snapshot_state(self) -> None:
         self.ctx.state.operator_list("splits", "operator-union")[:] = [
@@ -107,6 +108,10 @@ class SourceOperator(Operator):
     def finish_epoch(self, at_work: set[str], ended: list[str], finished: bool) -> None:
         """`at_work` are the splits that had records, or would have had if they need not wait for others."""
         now = self.ctx.processing_time()
+        if self.strategy.idle_timeout_ms is not None and not self._ordinals and not self._was_idle:
+            # A subtask that never had a split has no record to time out by, and nothing that others should wait for.
+            self._was_idle = True
+            self.ctx.output.idle(True)
         for split, watermarks in self._splits.items():
             before = watermarks.idle
             timed_out = watermarks.timed_out(now, split in at_work)
@@ -130,6 +135,11 @@ class SourceOperator(Operator):
 
     def _know(self, split: str, ordinal: int) -> None:
         if split not in self._splits:
+            if (
+                self._was_idle and not self._ordinals
+            ):  # before its records, which must find the watermark waiting for them
+                self._was_idle = False
+                self.ctx.output.idle(False)
             self._ordinals[split] = ordinal
             self._splits[split] = SplitWatermarks(self.strategy, self.produced_type)
             self._valve.add(split)

@@ -11,7 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.common import Duration, Time, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from penstock.common import (
+    Configuration,
+    Duration,
+    Time,
+    TimestampAssigner,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph.partitioner import Forward
 from penstock.jobmanager.job_master import JobMaster
@@ -264,3 +274,30 @@ def test_built_in_strategies_without_a_record_have_no_watermark() -> None:
         marks.periodic(advanced.append, 77)
         assert advanced == []
         assert marks.emitted == MIN_WATERMARK
+
+
+@pytest.mark.parametrize("idleness", [True, False])
+def test_subtasks_without_a_split_hold_event_time_back_unless_they_may_be_idle(idleness: bool) -> None:
+    configuration = Configuration()
+    configuration.set_string("penstock.runtime", "embedded")
+    configuration.set_string("penstock.epoch.max-records", "10")
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(_Itself())
+    if idleness:
+        strategy = strategy.with_idleness(Duration.of_seconds(30))
+    numbers = env.from_source(DataGeneratorSource(_same, 50, splits=2), strategy, "numbers").set_parallelism(5)
+    numbers.key_by(lambda n: n % 3).map(lambda n: n).set_parallelism(2).print()
+    client = env.execute_async()
+    client.get_job_execution_result().result()
+    middle = client.epoch_reports()[2]
+    assert middle.epoch == 3
+    assert (middle.vertices[-1]["watermark"] > 0) is idleness
+
+
+class _Itself(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(value)
+
+
+def _same(index: int) -> int:
+    return index
