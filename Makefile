@@ -87,7 +87,7 @@ bench: setup java ## measure throughput and latency
 chaos: setup java ## kill processes of running jobs and compare the answers with undisturbed runs
 	$(BIN)/python -m tests.chaos
 
-chaos-kafka: setup kafka ## a million records from Kafka to Kafka while processes and the broker are killed
+chaos-kafka: setup kafka postgres ## a million records from Kafka to Kafka and PostgreSQL while processes and servers are killed
 	$(BIN)/python -m tests.chaos.kafka_run
 
 soak: setup ## twenty minutes of a job that fails and restarts: memory, files, threads, processes must not grow (SOAK_ARGS)

@@ -1,13 +1,12 @@
-"""The job of the Kafka chaos runs: a topic → running count per user, and windows → two topics, exactly once.
+"""The job of the Kafka chaos runs: a topic → running count per user, and windows → two topics and three tables.
 
-Run as a process of its own: `python -m tests.chaos.kafka_job FOLDER servers=… input=… key=value…`. It resumes FOLDER/job by
-itself. `more_sinks` is where sinks to other systems are attached to the same streams.
+Run as a process of its own: `python -m tests.chaos.kafka_job FOLDER servers=… input=… database=… key=value…`. It resumes
+FOLDER/job by itself.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from penstock.connectors.kafka import (
     KafkaSink,
     KafkaSource,
 )
-from penstock.datastream import DataStream, StreamExecutionEnvironment
+from penstock.connectors.postgres import PostgresSink
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import AggregateFunction, KeyedProcessFunction, ProcessWindowFunction
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
@@ -28,7 +28,11 @@ from penstock.datastream.window import TumblingEventTimeWindows
 KEYS = 997
 WINDOW_MS = 10_000
 _START_MS = 100 * WINDOW_MS  # not 0, which the client library takes for "now"
-MoreSinks = Callable[[DataStream, DataStream], None]  # (running, windows)
+TABLES = (
+    "create table running (user_id int primary key, number bigint not null, last bigint not null)",
+    "create table windows (user_id int, start bigint, count bigint, total bigint, primary key (user_id, start))",
+    "create table window_log (user_id int, start bigint, count bigint, total bigint)",
+)
 
 
 def event(index: int) -> tuple[int, int]:
@@ -96,13 +100,23 @@ def kafka_sink(servers: str, topic: str) -> KafkaSink:
     )
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("|"))
+
+
+def table_sink(database: str, table: str, columns: list[str], keys: list[str]) -> PostgresSink:
+    """Upserts by `keys`; appends if there are none."""
+    builder = PostgresSink.builder().set_connection(database).set_table(table).set_columns(columns)
+    return builder.set_upsert_keys(keys).build()
+
+
 def build(
     env: StreamExecutionEnvironment,
     servers: str,
     source_topic: str,
     running_topic: str,
     windows_topic: str,
-    more_sinks: MoreSinks | None = None,
+    database: str,
 ) -> None:
     source = (
         KafkaSource.builder()
@@ -123,15 +137,18 @@ def build(
     )
     running.sink_to(kafka_sink(servers, running_topic)).uid("running-sink")
     windows.sink_to(kafka_sink(servers, windows_topic)).uid("windows-sink")
-    if more_sinks is not None:
-        more_sinks(running, windows)
+    counted = running.map(numbers, Types.TUPLE([Types.LONG()] * 3))
+    counted.sink_to(table_sink(database, "running", ["user_id", "number", "last"], ["user_id"])).uid("running-table")
+    summed = windows.map(numbers, Types.TUPLE([Types.LONG()] * 4))
+    columns = ["user_id", "start", "count", "total"]
+    summed.sink_to(table_sink(database, "windows", columns, ["user_id", "start"])).uid("windows-table")
+    summed.sink_to(table_sink(database, "window_log", columns, [])).uid("window-log-table")
 
 
-def main(argv: list[str], more_sinks: MoreSinks | None = None) -> None:
+def main(argv: list[str]) -> None:
     folder = Path(argv[0])
     options = dict(argument.split("=", 1) for argument in argv[1:])
-    servers = options.pop("servers")
-    source, running, windows = (options.pop(name) for name in ("input", "running", "windows"))
+    places = [options.pop(name) for name in ("servers", "input", "running", "windows", "database")]
     config = Configuration()
     config.set_string("penstock.job.dir", str(folder / "job"))
     config.set_string("execution.checkpointing.interval", "0 ms")
@@ -139,7 +156,7 @@ def main(argv: list[str], more_sinks: MoreSinks | None = None) -> None:
         config.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(2)
-    build(env, servers, source, running, windows, more_sinks)
+    build(env, *places)
     print(env.execute("kafka chaos"), flush=True)
 
 

@@ -63,10 +63,12 @@ class PostgresServer:
         return self._folder / "data"
 
     def _as_user(self) -> dict[str, Any]:
-        if self._user is None:
-            return {}
-        account = pwd.getpwnam(self._user)
-        return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        """Its user, and an environment of its own: messages in English, and none of the variables that steer tests."""
+        settings: dict[str, Any] = {"env": {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}}
+        if self._user is not None:
+            account = pwd.getpwnam(self._user)
+            settings |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        return settings
 
     @property
     def running(self) -> bool:
