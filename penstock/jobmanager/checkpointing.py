@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checkpoint.upload import Uploaded, UploadEvent, UploadInbox
@@ -21,7 +21,15 @@ from penstock.jobmanager.settings import JobSettings
 from penstock.jobmanager.state_chains import StateChains
 
 _log = logging.getLogger("penstock")
-PATIENCE_MS = 50.0
+
+
+@dataclass(slots=True, kw_only=True)
+class UploadWatch:
+    """How the driver hears that snapshots are stored, and what it does to hear it soon. Its runtime may change that."""
+
+    inbox: UploadInbox = field(default_factory=UploadInbox)  # what slots report of snapshots they store
+    patience_ms: float = 50.0  # how long an epoch's end may wait for them
+    finish: Callable[[], None] = lambda: None  # for a runtime that stores nothing by itself: now it must
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +54,20 @@ class Checkpointing:
     def __init__(
         self,
         settings: JobSettings,
-        inbox: UploadInbox,
+        uploads: UploadWatch,
         chains: StateChains,
         *,
         complete: Callable[[PendingCheckpoint], Settled],
         inherit: Callable[[dict[str, list[Any]]], None],
         declined: Callable[[int], None],
-        patience_ms: Callable[[], float],
-        finish_uploads: Callable[[], None],
         now_ms: Callable[[], int],
         statistics: StatisticsKeeper,
     ) -> None:
         """`complete` makes a checkpoint durable and commits it; `declined` hears of one that never will be, and `inherit`
         takes its committables when no other is pending."""
-        self._settings, self._inbox, self._chains = settings, inbox, chains
+        self._settings, self._uploads, self._chains = settings, uploads, chains
         self._complete, self._inherit, self._declined = complete, inherit, declined
-        self._patience_ms, self._finish_uploads, self._now = patience_ms, finish_uploads, now_ms
-        self._statistics = statistics
+        self._now, self._statistics = now_ms, statistics
         self._pending: list[PendingCheckpoint] = []  # oldest first
         self._early: list[UploadEvent] = []  # reports that were faster than the acknowledgement of their epoch
         self._patient = True
@@ -87,7 +92,7 @@ class Checkpointing:
         self._early = [e for e in self._early if isinstance(e, Uploaded) and e.epoch > checkpoint.epoch]
         self._pending.append(checkpoint)
         if last:
-            self._finish_uploads()
+            self._uploads.finish()
             limit_ms = self._settings.checkpoint_timeout_ms
             settled = self.settle(limit_ms)
             if self._pending:
@@ -98,7 +103,7 @@ class Checkpointing:
             return settled
         # A store that is fast is worth a moment: the checkpoint is then complete with its epoch, and a slot that is lost
         # later is restored alone. One that was not done in time is not waited for again until it is fast.
-        settled = self.settle(self._patience_ms() if self._patient else 0)
+        settled = self.settle(self._uploads.patience_ms if self._patient else 0)
         self._patient = self._patient and not self._pending
         return settled
 
@@ -121,14 +126,14 @@ class Checkpointing:
                     duration_ms = (time.monotonic() - checkpoint.started) * 1000
                     self._statistics.completed(checkpoint.epoch, done.size, duration_ms)
                     self._failed_in_a_row = 0
-                    self._patient = checkpoint.upload_ms < self._patience_ms()
+                    self._patient = checkpoint.upload_ms < self._uploads.patience_ms
                     self.completed_ms = self._now()
             if not self._pending or time.monotonic() >= deadline:
                 return settled
 
     def _receive(self, wait_s: float) -> None:
         awaiting = any(checkpoint.missing for checkpoint in self._pending)
-        for event in self._inbox.take(max(0.0, wait_s) if awaiting else 0.0):
+        for event in self._uploads.inbox.take(max(0.0, wait_s) if awaiting else 0.0):
             self._early.append(event)
             for checkpoint in self._pending:
                 checkpoint.receive(event)

@@ -1,12 +1,14 @@
-"""Starting from a savepoint: it becomes the first checkpoint of the job folder, with its files left where they are.
+"""Which checkpoint a job goes on from: the newest of its folder that can be read, or a savepoint.
 
-From then on the folder is like any other: a driver that dies goes on from the folder's own checkpoints, although it is
-started with the same settings again. The first checkpoint of its own is full, so a savepoint is needed no longer than
-until retention lets that first one go.
+A savepoint becomes the first checkpoint of the job folder, with its files left where they are. From then on the folder is
+like any other: a driver that dies goes on from the folder's own checkpoints, although it is started with the same settings
+again. The first checkpoint of its own is full, so a savepoint is needed no longer than until retention lets that first one
+go.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -15,7 +17,56 @@ from penstock.checkpoint.manifest import Manifest, unpack_committables
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.connectors.base import Committer
 from penstock.errors import ConfigurationError, FencedError
+from penstock.jobmanager.claims import check_claims
+from penstock.jobmanager.description import JobDescription
+from penstock.jobmanager.skip_ahead import skip_ahead
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
+
+_log = logging.getLogger("penstock")
+
+
+def find_checkpoint(
+    store: CheckpointStore,
+    job: JobDescription,
+    *,
+    generation: Generation,
+    now_ms: int,
+    committers: Mapping[str, Committer],
+) -> Manifest | None:
+    """None: the job starts from nothing. Damaged checkpoints are set aside if the settings allow an older one."""
+    settings = job.settings
+    found = store.latest_readable(fall_back=settings.fall_back_to_older)
+    own = found.manifest
+    for checkpoint, problem in zip(found.skipped, found.problems, strict=True):
+        _log.warning("checkpoint %d is damaged and an older one is used instead: %s", checkpoint, problem)
+        store.set_aside(checkpoint)
+    path = settings.recovery_path
+    if path is not None and (own is None or own.statistics.get("restored_from") != path):
+        return import_savepoint(
+            path,
+            store,
+            own=own,
+            job_id=job.job_id,
+            generation=generation,
+            claim=settings.claim,
+            now_ms=now_ms,
+            committers=committers,
+            check=lambda manifest: check_claims(
+                manifest, job.graph.job, ignore_unclaimed=settings.ignore_unclaimed_state
+            ),
+        )
+    if settings.mode == "AT_MOST_ONCE":
+        return skip_ahead(
+            store,
+            store.storage,
+            own,
+            job_id=job.job_id,
+            job_name=job.graph.job.job_name,
+            max_parallelism=job.graph.job.max_parallelism,
+            generation=generation,
+            now_ms=now_ms,
+        )
+    return own
 
 
 def import_savepoint(

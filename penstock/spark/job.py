@@ -179,7 +179,7 @@ class SparkJob:
         self._bind = "127.0.0.1" if local else None
         storage = self.master.storage
         in_driver = storage if isinstance(storage, DriverStorage) else None
-        return SlotRegistry("127.0.0.1" if local else host, self._slot_job(), in_driver, self.master.inbox.put)
+        return SlotRegistry("127.0.0.1" if local else host, self._slot_job(), in_driver, self.master.uploads.inbox.put)
 
     def _slot_job(self) -> bytes:
         storage = self.master.storage

@@ -199,7 +199,7 @@ class EmbeddedJob:
     def _uploads(self) -> Uploads:
         """In real time snapshots are stored by threads, as in a slot. In simulated time that must be deterministic: at once,
         or when the random schedule chooses."""
-        report = self.master.inbox.put
+        report = self.master.uploads.inbox.put
         self._stepped = SteppedUploads(report, self._reach)
         if not self._job.settings.asynchronous:
             return ImmediateUploads(report)
@@ -207,8 +207,8 @@ class EmbeddedJob:
             return BackgroundUploads(report)
         if self._schedule == "ordered":
             return ImmediateUploads(report)
-        self.master.patience_ms = 0
-        self.master.finish_uploads = self._stepped.finish
+        self.master.uploads.patience_ms = 0
+        self.master.uploads.finish = self._stepped.finish
         return self._stepped
 
     def _run(self, execution: Execution) -> None:

@@ -106,7 +106,9 @@ class Cluster:
             settings=self._job.settings,
             job_id=self._job.job_id,
             job_parameters={},
-            writer=SnapshotWriter(self._master.store, self._job.settings, ImmediateUploads(self._master.inbox.put)),
+            writer=SnapshotWriter(
+                self._master.store, self._job.settings, ImmediateUploads(self._master.uploads.inbox.put)
+            ),
             held=self._slots[slot],
             plan=pickle.loads(pickle.dumps(plan)),
             level=level,
