@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     )
     from penstock.datastream.data_stream import (
         DataStream,
+    )
+    from penstock.datastream.data_stream_sink import (
         DataStreamSink,
-        KeyedStream,
     )
     from penstock.datastream.execution_mode import (
         RuntimeExecutionMode,
@@ -94,6 +95,9 @@ if TYPE_CHECKING:
     from penstock.datastream.joined_streams import (
         CoGroupedStreams,
         JoinedStreams,
+    )
+    from penstock.datastream.keyed_stream import (
+        KeyedStream,
     )
     from penstock.datastream.output_tag import (
         OutputTag,
@@ -161,7 +165,7 @@ _HOME = {
     "ConnectedStreams": "connected_streams",
     "CountWindow": "window",
     "DataStream": "data_stream",
-    "DataStreamSink": "data_stream",
+    "DataStreamSink": "data_stream_sink",
     "EmbeddedRocksDBStateBackend": "state_backend",
     "ExternalizedCheckpointRetention": "externalized_checkpoint_retention",
     "FileSystemCheckpointStorage": "checkpoint_storage",
@@ -181,7 +185,7 @@ _HOME = {
     "KeyedBroadcastProcessFunction": "functions",
     "KeyedCoProcessFunction": "functions",
     "KeyedProcessFunction": "functions",
-    "KeyedStream": "data_stream",
+    "KeyedStream": "keyed_stream",
     "MapBatchesFunction": "functions",
     "MapFunction": "functions",
     "MemorySize": "slot_sharing_group",

@@ -28,7 +28,8 @@ from penstock.operators.expressions import type_in
 from penstock.operators.selectors import check_columns
 
 if TYPE_CHECKING:
-    from penstock.datastream.data_stream import DataStream, Origin
+    from penstock.datastream.data_stream import DataStream
+    from penstock.datastream.edges import Origin
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.data_stream import DataStream, KeyedStream, Origin, _what
+from penstock.datastream.data_stream import DataStream
+from penstock.datastream.edges import Origin
 from penstock.datastream.functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
@@ -16,6 +17,8 @@ from penstock.datastream.functions import (
     KeyedCoProcessFunction,
     KeySelector,
 )
+from penstock.datastream.keyed_stream import KeyedStream
+from penstock.datastream.misuse import what
 from penstock.datastream.state import MapStateDescriptor
 from penstock.errors import JobDefinitionError
 from penstock.operators.broadcast import BroadcastOperator
@@ -57,12 +60,12 @@ class ConnectedStreams:
 
     def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
         if not isinstance(func, CoMapFunction):
-            raise JobDefinitionError(f"map of connected streams takes a CoMapFunction, not {_what(func)}")
+            raise JobDefinitionError(f"map of connected streams takes a CoMapFunction, not {what(func)}")
         return self._apply("Co-Map", CoMapOperator(func, self._selectors, self._types), output_type)
 
     def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
         if not isinstance(func, CoFlatMapFunction):
-            raise JobDefinitionError(f"flat_map of connected streams takes a CoFlatMapFunction, not {_what(func)}")
+            raise JobDefinitionError(f"flat_map of connected streams takes a CoFlatMapFunction, not {what(func)}")
         return self._apply("Co-FlatMap", CoFlatMapOperator(func, self._selectors, self._types), output_type)
 
     def process(
@@ -70,7 +73,7 @@ class ConnectedStreams:
     ) -> DataStream:
         if not isinstance(func, (CoProcessFunction, KeyedCoProcessFunction)):
             raise JobDefinitionError(
-                f"process of connected streams takes a CoProcessFunction or a KeyedCoProcessFunction, not {_what(func)}"
+                f"process of connected streams takes a CoProcessFunction or a KeyedCoProcessFunction, not {what(func)}"
             )
         if isinstance(func, KeyedCoProcessFunction) and self._selectors[0] is None:
             raise JobDefinitionError(
@@ -99,7 +102,7 @@ class BroadcastStream:
     def __init__(self, input_stream: DataStream, broadcast_state_descriptors: Sequence[MapStateDescriptor]) -> None:
         for descriptor in broadcast_state_descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
-                raise JobDefinitionError(f"broadcast takes MapStateDescriptors, not {_what(descriptor)}")
+                raise JobDefinitionError(f"broadcast takes MapStateDescriptors, not {what(descriptor)}")
         self._stream = input_stream
         self._descriptors = list(broadcast_state_descriptors)
         self._names = [descriptor.name for descriptor in broadcast_state_descriptors]
@@ -131,7 +134,7 @@ class BroadcastConnectedStream:
         if not isinstance(func, fitting):
             raise JobDefinitionError(
                 f"process of a {'keyed' if keyed else 'non-keyed'} stream connected with a broadcast stream takes a "
-                f"{fitting.__name__}, not {_what(func)}"
+                f"{fitting.__name__}, not {what(func)}"
             )
         selector = stream._selector if isinstance(stream, KeyedStream) else None
         operator = BroadcastOperator(func, self._names, selector, (stream._type, broadcast._type))

@@ -1,41 +1,32 @@
-"""DataStream, KeyedStream and WindowedStream: the verbs of a program. Each adds a node and edges to the environment."""
+"""DataStream: the verbs of a program. Each adds a node and edges to the environment."""
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow.compute as pc
 
 from penstock.common.execution_config import ExecutionConfig
-from penstock.common.typeinfo import TupleTypeInfo, TypeInformation, check_type
+from penstock.common.typeinfo import TupleTypeInfo, TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.base import Sink
-from penstock.connectors.collect_sink import CollectSink
-from penstock.connectors.function_sink import FunctionSink
-from penstock.connectors.print_sink import PrintSink
 from penstock.datastream.column_verbs import ColumnVerbs
+from penstock.datastream.data_stream_sink import DataStreamSink as DataStreamSink
+from penstock.datastream.edges import Edge, Origin
+from penstock.datastream.ends import Ends
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
-    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
-    Partitioner,
     ProcessFunction,
-    ReduceFunction,
-    SinkFunction,
-    TwoPhaseCommitSinkFunction,
 )
-from penstock.datastream.misuse import describe, no_such_verb
+from penstock.datastream.misuse import check_function, describe, no_such_verb, what
+from penstock.datastream.operator_settings import OperatorSettings
 from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.slot_sharing_group import SlotSharingGroup
+from penstock.datastream.partitioning_verbs import PartitioningVerbs
 from penstock.errors import JobDefinitionError
 from penstock.graph import partitioner as p
 from penstock.graph.notebook import leading_to, table
@@ -43,46 +34,23 @@ from penstock.graph.stream_graph import StreamNode
 from penstock.operators import rolling
 from penstock.operators.base import Operator
 from penstock.operators.column_operators import SelectOperator
-from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
+from penstock.operators.keyed import ProcessOperator
 from penstock.operators.selectors import as_selector, check_columns
 from penstock.operators.simple import FilterOperator, FlatMapOperator, MapOperator
-from penstock.operators.sink import SinkOperator
 from penstock.operators.watermarks import WatermarkOperator
-from penstock.protocol.ids import NodeId
 
 if TYPE_CHECKING:
     from penstock.datastream.cached_data_stream import CachedDataStream
-    from penstock.datastream.collector import CloseableIterator
     from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
-    from penstock.datastream.interval_join import IntervalJoin
     from penstock.datastream.iterative_stream import IterativeStream
     from penstock.datastream.joined_streams import CoGroupedStreams, JoinedStreams
-    from penstock.datastream.state import MapStateDescriptor
+    from penstock.datastream.keyed_stream import KeyedStream as KeyedStream
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
     from penstock.datastream.window import WindowAssigner
-    from penstock.datastream.windowed_stream import AllWindowedStream, WindowedStream
+    from penstock.datastream.windowed_stream import AllWindowedStream
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a stream comes from: a node and one of its outputs."""
-
-    node: StreamNode
-    tag: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
-    """An edge as built; without a partitioner it becomes forward or rebalance once parallelisms are final."""
-
-    source: NodeId
-    target: NodeId
-    partitioner: p.Partitioner | None = None
-    input: int = 0
-    tag: str | None = None
-
-
-class DataStream(ColumnVerbs):
+class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
     def __init__(
         self,
         env: StreamExecutionEnvironment,
@@ -122,26 +90,6 @@ class DataStream(ColumnVerbs):
         shape = "" if self._partitioner is None else f", partitioned by {self._partitioner.name}"
         return table(f"{type(self).__name__}{shape}", ("operator", "kind", "uid", "parallelism", "type"), rows)
 
-    def name(self, name: str) -> DataStream:
-        self._node.name = name
-        return self
-
-    def uid(self, uid: str) -> DataStream:
-        self._node.uid = uid
-        return self
-
-    def set_parallelism(self, parallelism: int) -> DataStream:
-        if parallelism < 1:
-            raise JobDefinitionError(f"{self._node.where}: the parallelism must be at least 1, not {parallelism}")
-        self._node.parallelism = parallelism
-        self._node.fixed_parallelism = True
-        return self
-
-    def set_uid_hash(self, uid_hash: str) -> DataStream:
-        """The name of this operator's state in the form Flink shows it: the same as `uid` here."""
-        self._node.uid = _uid_hash(self._node, uid_hash)
-        return self
-
     def set_max_parallelism(self, max_parallelism: int) -> DataStream:
         """How wide this operator may become. The number of key groups is the job's: `env.set_max_parallelism`."""
         if max_parallelism < 1:
@@ -168,20 +116,8 @@ class DataStream(ColumnVerbs):
             )
         return self
 
-    def set_description(self, description: str) -> DataStream:
-        self._node.description = description
-        return self
-
     def start_new_chain(self) -> DataStream:
         self._node.head = True
-        return self
-
-    def disable_chaining(self) -> DataStream:
-        self._node.chainable = False
-        return self
-
-    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> DataStream:
-        self._node.slot_sharing_group = _group_name(slot_sharing_group)
         return self
 
     def get_type(self) -> TypeInformation | None:
@@ -232,13 +168,13 @@ class DataStream(ColumnVerbs):
             )
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None) -> DataStream:
-        _check_function(func, MapFunction, "map")
+        check_function(func, MapFunction, "map")
         return self._apply("Map", MapOperator(func, self._type), output_type)
 
     def flat_map(
         self, func: Callable[[Any], Any] | FlatMapFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        _check_function(func, FlatMapFunction, "flat_map")
+        check_function(func, FlatMapFunction, "flat_map")
         return self._apply("FlatMap", FlatMapOperator(func, self._type), output_type)
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction | pc.Expression) -> DataStream:
@@ -246,7 +182,7 @@ class DataStream(ColumnVerbs):
         `pc.field("amount") > 3` of pyarrow.compute, which is evaluated on whole blocks (false and null drop a record)."""
         if isinstance(func, pc.Expression):
             return self._filter_columns(func)
-        _check_function(func, FilterFunction, "filter")
+        check_function(func, FilterFunction, "filter")
         return self._apply("Filter", FilterOperator(func, self._type), self._type)
 
     def process(
@@ -257,7 +193,7 @@ class DataStream(ColumnVerbs):
                 f"process of the stream from {describe(self._origins)}: a KeyedProcessFunction needs keys; call key_by() before it"
             )
         if not isinstance(func, ProcessFunction):
-            raise JobDefinitionError(f"process takes a ProcessFunction, not {_what(func)}")
+            raise JobDefinitionError(f"process takes a ProcessFunction, not {what(func)}")
         return self._apply("Process", ProcessOperator(func, None, self._type), output_type)
 
     def key_by(
@@ -268,6 +204,8 @@ class DataStream(ColumnVerbs):
     ) -> KeyedStream:
         """Keys by a function of the record or by column names: `key_by("user")`, `key_by("user", "page")`. Columns of a
         columnar stream are read as columns; of other records they are fields, entries or attributes."""
+        from penstock.datastream.keyed_stream import KeyedStream
+
         if isinstance(key_selector, str) and isinstance(key_type, str):
             key_selector, key_type = [key_selector, key_type, *more_columns], None
         selector = as_selector(key_selector, self._type)
@@ -278,7 +216,7 @@ class DataStream(ColumnVerbs):
         origins = list(self._origins)
         for stream in streams:
             if not isinstance(stream, DataStream):
-                raise JobDefinitionError(f"union takes DataStreams, not {_what(stream)}")
+                raise JobDefinitionError(f"union takes DataStreams, not {what(stream)}")
             both = f"{describe(self._origins)} with the one from {describe(stream._origins)}"
             if stream._env is not self._env:
                 raise JobDefinitionError(
@@ -314,7 +252,7 @@ class DataStream(ColumnVerbs):
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds._descriptors)
         if not isinstance(ds, DataStream):
-            raise JobDefinitionError(f"connect takes a DataStream or a BroadcastStream, not {_what(ds)}")
+            raise JobDefinitionError(f"connect takes a DataStream or a BroadcastStream, not {what(ds)}")
         return ConnectedStreams(self, ds)
 
     def join(self, other_stream: DataStream) -> JoinedStreams:
@@ -338,7 +276,7 @@ class DataStream(ColumnVerbs):
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         if not isinstance(output_tag, OutputTag):
-            raise JobDefinitionError(f"get_side_output takes an OutputTag, not {_what(output_tag)}")
+            raise JobDefinitionError(f"get_side_output takes an OutputTag, not {what(output_tag)}")
         if len(self._origins) != 1 or self._origins[0].tag is not None:
             raise JobDefinitionError(
                 f"get_side_output({output_tag.tag_id!r}) of the stream from {describe(self._origins)}: only an operator's own "
@@ -356,7 +294,7 @@ class DataStream(ColumnVerbs):
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise JobDefinitionError(
-                f"assign_timestamps_and_watermarks takes a WatermarkStrategy, not {_what(watermark_strategy)}"
+                f"assign_timestamps_and_watermarks takes a WatermarkStrategy, not {what(watermark_strategy)}"
             )
         if watermark_strategy.alignment is not None:
             raise JobDefinitionError(
@@ -395,91 +333,17 @@ class DataStream(ColumnVerbs):
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
         """Windows of `size` records of the whole stream; with `slide` one is opened every `slide` records. Only full
         ones fire."""
-        return self.window_all(_count_windows(size, slide))
+        from penstock.datastream.windowed_stream import count_windows
+
+        return self.window_all(count_windows(size, slide))
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
         from penstock.datastream.windowed_stream import AllWindowedStream
 
         return AllWindowedStream(self, window_assigner)
 
-    # ---------------------------------------------------------------- partitioning
-
     def _partitioned(self, partitioner: p.Partitioner) -> DataStream:
         return DataStream(self._env, self._origins, self._type, partitioner)
-
-    def rebalance(self) -> DataStream:
-        return self._partitioned(p.Rebalance())
-
-    def rescale(self) -> DataStream:
-        return self._partitioned(p.Rescale())
-
-    def shuffle(self) -> DataStream:
-        return self._partitioned(p.Shuffle())
-
-    def forward(self) -> DataStream:
-        return self._partitioned(p.Forward())
-
-    @overload
-    def broadcast(self) -> DataStream: ...
-
-    @overload
-    def broadcast(
-        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
-    ) -> BroadcastStream: ...
-
-    def broadcast(
-        self,
-        broadcast_state_descriptor: MapStateDescriptor | None = None,
-        *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> DataStream | BroadcastStream:
-        """Every record to every subtask; with descriptors, for the broadcast state of the stream this one is connected
-        with."""
-        partitioned = self._partitioned(p.Broadcast())
-        if broadcast_state_descriptor is None:
-            return partitioned
-        from penstock.datastream.connected_streams import BroadcastStream
-
-        return BroadcastStream(partitioned, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
-
-    def global_(self) -> DataStream:
-        return self._partitioned(p.Global())
-
-    def partition_custom(
-        self,
-        partitioner: Callable[[Any, int], int] | Partitioner,
-        key_selector: Callable[[Any], Any] | KeySelector,
-    ) -> DataStream:
-        _check_function(partitioner, Partitioner, "partition_custom")
-        function = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
-        return self._partitioned(p.Custom(function, as_selector(key_selector)))
-
-    # ---------------------------------------------------------------- ends
-
-    def sink_to(self, sink: Sink) -> DataStreamSink:
-        if not isinstance(sink, Sink):
-            raise JobDefinitionError(f"sink_to takes a Penstock sink, not {_what(sink)}")
-        return self._sink(sink, "Sink: " + type(sink).__name__)
-
-    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction[Any]) -> DataStreamSink:
-        """A sink written as a function: `SinkFunction` is at least once, `TwoPhaseCommitSinkFunction` exactly once."""
-        if not isinstance(sink_func, SinkFunction | TwoPhaseCommitSinkFunction):
-            raise JobDefinitionError(
-                f"add_sink takes a SinkFunction or a TwoPhaseCommitSinkFunction, not {_what(sink_func)}; connectors go to sink_to"
-            )
-        return self._sink(FunctionSink(sink_func), "Sink: " + type(sink_func).__name__)
-
-    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Prints every record once it is committed, on the driver."""
-        return self._sink(PrintSink(sink_identifier), "Sink: Print to Std. Out")
-
-    def _sink(self, sink: Sink, name: str, parallelism: int | None = None) -> DataStreamSink:
-        fixed = parallelism is not None
-        if parallelism is None and len(self._origins) == 1:
-            origin = self._origins[0].node
-            parallelism, fixed = origin.parallelism, origin.fixed_parallelism
-        stream = self._apply(name, SinkOperator(sink, self._type), None, kind="sink", parallelism=parallelism)
-        stream._node.fixed_parallelism = fixed
-        return DataStreamSink(stream._node)
 
     def cache(self) -> CachedDataStream:
         """Batch mode only: the first job that computes this stream keeps its records, and later jobs of this environment
@@ -488,174 +352,10 @@ class DataStream(ColumnVerbs):
 
         return CachedDataStream(self)
 
-    @overload
-    def execute_and_collect(self, job_execution_name: str | None = None, limit: None = None) -> CloseableIterator: ...
-
-    @overload
-    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[Any]: ...
-
-    def execute_and_collect(
-        self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator | list[Any]:
-        """Run the job and iterate over this stream's records as they are committed; with a limit, a list of that many."""
-        from penstock.datastream.collector import collect
-
-        sink = CollectSink()
-        node = self._sink(sink, "Sink: Collect")._node
-        iterator = collect(self._env, node.operator_id, job_execution_name)
-        if limit is None:
-            return iterator
-        with iterator:
-            return [value for value, _ in zip(iterator, range(limit), strict=False)]
-
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(
             "a DataStream is not a collection: use execute_and_collect() to run the job and read its records"
         )
-
-
-class KeyedStream(DataStream):
-    class AccumulateType(Enum):
-        """The rolling aggregates of a field."""
-
-        MIN = 1
-        MAX = 2
-        MIN_BY = 3
-        MAX_BY = 4
-        SUM = 5
-
-    def __init__(
-        self,
-        env: StreamExecutionEnvironment,
-        origins: list[Origin],
-        type_info: TypeInformation | None,
-        selector: Callable[[Any], Any],
-        key_type: TypeInformation | None,
-    ) -> None:
-        super().__init__(env, origins, type_info, p.Hash(selector))
-        if key_type is not None:
-            check_type(key_type, f"the key type of the stream from {describe(origins)}")
-        self._selector = selector
-        self._key_type = key_type
-
-    @property
-    def _node(self) -> StreamNode:
-        raise JobDefinitionError(
-            f"the stream from {describe(self._origins)} is keyed, and keys are no operator: set name, uid, parallelism and "
-            "chaining before key_by() or after the operator that uses the keys"
-        )
-
-    @property
-    def _before_keys(self) -> p.Partitioner | None:
-        return None
-
-    def process(
-        self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
-        if not isinstance(func, (KeyedProcessFunction, ProcessFunction)):
-            raise JobDefinitionError(f"process on a keyed stream takes a KeyedProcessFunction, not {_what(func)}")
-        return self._apply(
-            "KeyedProcess", ProcessOperator(func, self._selector, self._type), output_type, stateful=True
-        )
-
-    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
-        _check_function(func, ReduceFunction, "reduce")
-        return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
-
-    def _accumulate(self, position: int | str, acc_type: AccumulateType) -> DataStream:
-        verb = acc_type.name.lower()
-        function = _ROLLING[acc_type](rolling.check_field(position, verb))
-        operator = KeyedReduceOperator(function, self._selector, self._type)
-        return self._apply(verb.title(), operator, self._type, stateful=True)
-
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        """The running sum of a field; the other fields are those of the key's first record."""
-        return self._accumulate(position_to_sum, self.AccumulateType.SUM)
-
-    def min(self, position_to_min: int | str = 0) -> DataStream:
-        """The smallest value of a field so far; the other fields are those of the key's first record."""
-        return self._accumulate(position_to_min, self.AccumulateType.MIN)
-
-    def max(self, position_to_max: int | str = 0) -> DataStream:
-        """The largest value of a field so far; the other fields are those of the key's first record."""
-        return self._accumulate(position_to_max, self.AccumulateType.MAX)
-
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """The record with the smallest value of a field so far; the first one of several."""
-        return self._accumulate(position_to_min_by, self.AccumulateType.MIN_BY)
-
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        """The record with the largest value of a field so far; the first one of several."""
-        return self._accumulate(position_to_max_by, self.AccumulateType.MAX_BY)
-
-    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
-        """Records with equal keys whose timestamps are close: `a.interval_join(b).between(lower, upper).process(function)`."""
-        from penstock.datastream.interval_join import IntervalJoin
-
-        return IntervalJoin(self, other_stream)
-
-    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
-        """Windows of `size` records of a key; with `slide` one is opened every `slide` records. Only full ones fire."""
-        return self.window(_count_windows(size, slide))
-
-    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
-        from penstock.datastream.windowed_stream import WindowedStream
-
-        return WindowedStream(self, window_assigner)
-
-    def _partitioned(self, partitioner: p.Partitioner) -> DataStream:
-        raise JobDefinitionError(
-            f"{partitioner.name.lower()}() on a keyed stream would tear its keys apart: partition before key_by(), or after the "
-            "operator that uses the keys"
-        )
-
-
-_ROLLING: Final[Mapping[KeyedStream.AccumulateType, Callable[[int | str], ReduceFunction]]] = {
-    KeyedStream.AccumulateType.MIN: rolling.min_of,
-    KeyedStream.AccumulateType.MAX: rolling.max_of,
-    KeyedStream.AccumulateType.MIN_BY: rolling.min_by,
-    KeyedStream.AccumulateType.MAX_BY: rolling.max_by,
-    KeyedStream.AccumulateType.SUM: rolling.sum_of,
-}
-
-
-class DataStreamSink:
-    """The end of a stream."""
-
-    def __init__(self, node: StreamNode) -> None:
-        self._node = node
-
-    def name(self, name: str) -> DataStreamSink:
-        self._node.name = name
-        return self
-
-    def uid(self, uid: str) -> DataStreamSink:
-        self._node.uid = uid
-        return self
-
-    def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
-        """The name of this operator's state in the form Flink shows it: the same as `uid` here."""
-        self._node.uid = _uid_hash(self._node, uid_hash)
-        return self
-
-    def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        if parallelism < 1:
-            raise JobDefinitionError(f"{self._node.where}: the parallelism must be at least 1, not {parallelism}")
-        self._node.parallelism = parallelism
-        self._node.fixed_parallelism = True
-        return self
-
-    def set_description(self, description: str) -> DataStreamSink:
-        self._node.description = description
-        return self
-
-    def disable_chaining(self) -> DataStreamSink:
-        self._node.chainable = False
-        return self
-
-    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> DataStreamSink:
-        self._node.slot_sharing_group = _group_name(slot_sharing_group)
-        return self
 
 
 # Names that PyFlink has in this module and Penstock in one of their own, which import this one.
@@ -664,6 +364,7 @@ _ELSEWHERE = {
     "BroadcastStream": "connected_streams",
     "CloseableIterator": "collector",
     "ConnectedStreams": "connected_streams",
+    "KeyedStream": "keyed_stream",
     "WindowedStream": "windowed_stream",
 }
 
@@ -674,31 +375,3 @@ if not TYPE_CHECKING:
         if name in _ELSEWHERE:
             return getattr(import_module(f"penstock.datastream.{_ELSEWHERE[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _uid_hash(node: StreamNode, uid_hash: str) -> str:
-    if not re.fullmatch(r"[0-9a-fA-F]{32}", uid_hash):
-        raise JobDefinitionError(
-            f"{node.name!r}: a uid hash is 32 hexadecimal digits, as Flink's log and web page show it, not {uid_hash!r}"
-        )
-    return uid_hash.lower()
-
-
-def _group_name(group: str | SlotSharingGroup) -> str:
-    return group.get_name() if isinstance(group, SlotSharingGroup) else group
-
-
-def _what(value: Any) -> str:
-    return f"the class {value.__name__} (pass an instance)" if inspect.isclass(value) else f"a {type(value).__name__}"
-
-
-def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
-    from penstock.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner
-
-    return CountTumblingWindowAssigner.of(size) if slide == 0 else CountSlidingWindowAssigner.of(size, slide)
-
-
-def _check_function(function: Any, kind: type, verb: str) -> None:
-    uninstantiated = inspect.isclass(function) and issubclass(function, Function)
-    if uninstantiated or not (callable(function) or isinstance(function, kind)):
-        raise JobDefinitionError(f"{verb} takes a function or a {kind.__name__}, not {_what(function)}")

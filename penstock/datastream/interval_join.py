@@ -5,8 +5,10 @@ from __future__ import annotations
 from penstock.common.time import Interval
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connected_streams import _two_inputs
-from penstock.datastream.data_stream import DataStream, KeyedStream, _what
+from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import ProcessJoinFunction
+from penstock.datastream.keyed_stream import KeyedStream
+from penstock.datastream.misuse import what
 from penstock.datastream.output_tag import OutputTag
 from penstock.errors import JobDefinitionError
 from penstock.operators.interval_join import IntervalJoinOperator
@@ -17,7 +19,7 @@ class IntervalJoin:
 
     def __init__(self, left: KeyedStream, right: KeyedStream) -> None:
         if not isinstance(right, KeyedStream):
-            raise JobDefinitionError(f"interval_join takes a KeyedStream, not {_what(right)}: call key_by() on it")
+            raise JobDefinitionError(f"interval_join takes a KeyedStream, not {what(right)}: call key_by() on it")
         if left._env is not right._env:
             raise JobDefinitionError("interval_join of streams of two environments: build both from the same one")
         self._left, self._right = left, right
@@ -61,7 +63,7 @@ class IntervalJoined:
     def process(self, function: ProcessJoinFunction, output_type: TypeInformation | None = None) -> DataStream:
         """Called for each pair with equal keys whose timestamps are in the interval."""
         if not isinstance(function, ProcessJoinFunction):
-            raise JobDefinitionError(f"process of an interval join takes a ProcessJoinFunction, not {_what(function)}")
+            raise JobDefinitionError(f"process of an interval join takes a ProcessJoinFunction, not {what(function)}")
         left, right = self._left, self._right
         operator = IntervalJoinOperator(
             function,

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connected_streams import ConnectedStreams
-from penstock.datastream.data_stream import DataStream, Origin, _what
+from penstock.datastream.data_stream import DataStream
+from penstock.datastream.edges import Origin
+from penstock.datastream.misuse import what
 from penstock.errors import JobDefinitionError
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.iteration import IterationHead, IterationTail
@@ -91,7 +93,7 @@ def _close(
     head_type: TypeInformation | None,
 ) -> None:
     if not isinstance(feedback, DataStream):
-        raise JobDefinitionError(f"close_with takes a DataStream, not {_what(feedback)}")
+        raise JobDefinitionError(f"close_with takes a DataStream, not {what(feedback)}")
     if iteration.tail is not None:
         raise JobDefinitionError(
             f"iteration {iteration.head.where} is closed already: close it once, with the union of all that comes back"

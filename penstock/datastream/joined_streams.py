@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.data_stream import DataStream, _check_function, _what
+from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import (
     CoGroupFunction,
     Function,
@@ -25,6 +25,7 @@ from penstock.datastream.functions import (
     RuntimeContext,
     WindowFunction,
 )
+from penstock.datastream.misuse import check_function, what
 from penstock.datastream.window import Evictor, Trigger, WindowAssigner
 from penstock.datastream.windowed_stream import WindowedStream
 from penstock.errors import JobDefinitionError
@@ -44,7 +45,7 @@ class _WithWindow(ABC):
         self, streams: _TwoStreams[Any], selectors: tuple[Any, Any], assigner: WindowAssigner[Any, Any]
     ) -> None:
         if not isinstance(assigner, WindowAssigner):
-            raise JobDefinitionError(f"window of two streams takes a WindowAssigner, not {_what(assigner)}")
+            raise JobDefinitionError(f"window of two streams takes a WindowAssigner, not {what(assigner)}")
         self._streams, self._selectors, self._assigner = streams, selectors, assigner
         self._trigger: Trigger[Any, Any] | None = None
         self._evictor: Evictor[Any, Any] | None = None
@@ -86,7 +87,7 @@ class _JoinWindow(_WithWindow):
         self, function: Callable[[Any, Any], Any] | JoinFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
         """One result for every pair of records with equal keys in one window."""
-        _check_function(function, JoinFunction, "apply of a join")
+        check_function(function, JoinFunction, "apply of a join")
         return self._evaluate(_JoinPairs(function), output_type)
 
 
@@ -99,7 +100,7 @@ class _CoGroupWindow(_WithWindow):
         output_type: TypeInformation | None = None,
     ) -> DataStream:
         """Called once for each key and window in which either stream has a record."""
-        _check_function(function, CoGroupFunction, "apply of a co-group")
+        check_function(function, CoGroupFunction, "apply of a co-group")
         return self._evaluate(_CoGroups(function), output_type)
 
 
@@ -133,7 +134,7 @@ class _TwoStreams(Generic[W]):
 
     def __init__(self, first: DataStream, second: DataStream) -> None:
         if not isinstance(second, DataStream):
-            raise JobDefinitionError(f"{self._verb} takes a DataStream, not {_what(second)}")
+            raise JobDefinitionError(f"{self._verb} takes a DataStream, not {what(second)}")
         if first._env is not second._env:
             raise JobDefinitionError(f"{self._verb} of streams of two environments: build both from the same one")
         self.both = (first, second)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.compat.absent import missing_attribute
+from penstock.datastream.functions import Function
 from penstock.errors import JobDefinitionError
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator
@@ -14,7 +16,8 @@ from penstock.protocol.ids import NodeId
 
 if TYPE_CHECKING:
     from penstock.common.execution_config import ExecutionConfig
-    from penstock.datastream.data_stream import DataStream, Edge, Origin
+    from penstock.datastream.data_stream import DataStream
+    from penstock.datastream.edges import Edge, Origin
 
 
 class KeysNeededError(JobDefinitionError, AttributeError):
@@ -47,6 +50,17 @@ def no_such_verb(stream: DataStream, name: str) -> AttributeError:
 def describe(origins: Iterable[Origin]) -> str:
     """Where a stream comes from: the operators, with the lines of the program that made them."""
     return " and ".join(dict.fromkeys(origin.node.where for origin in origins))
+
+
+def what(value: Any) -> str:
+    """For messages: what was passed instead of what was wanted."""
+    return f"the class {value.__name__} (pass an instance)" if inspect.isclass(value) else f"a {type(value).__name__}"
+
+
+def check_function(function: Any, kind: type, verb: str) -> None:
+    uninstantiated = inspect.isclass(function) and issubclass(function, Function)
+    if uninstantiated or not (callable(function) or isinstance(function, kind)):
+        raise JobDefinitionError(f"{verb} takes a function or a {kind.__name__}, not {what(function)}")
 
 
 def call_site() -> str:

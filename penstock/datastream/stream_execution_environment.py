@@ -27,8 +27,9 @@ from penstock.connectors.push import PushSource, SocketTextReceiver
 from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.data_stream import DataStream, Edge, Origin
+from penstock.datastream.data_stream import DataStream
 from penstock.datastream.earlier_programs import EarlierPrograms
+from penstock.datastream.edges import Edge, Origin
 from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import CheckpointedFunction

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.data_stream import DataStream, KeyedStream, _what
+from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -15,7 +15,8 @@ from penstock.datastream.functions import (
     ReduceFunction,
     WindowFunction,
 )
-from penstock.datastream.misuse import describe
+from penstock.datastream.keyed_stream import KeyedStream
+from penstock.datastream.misuse import describe, what
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.window import (
     Evictor,
@@ -40,7 +41,7 @@ class _Windowed:
     def __init__(self, stream: DataStream, assigner: WindowAssigner[Any, Any], selector: Any) -> None:
         if not isinstance(assigner, WindowAssigner):
             raise JobDefinitionError(
-                f"window of the stream from {describe(stream._origins)} takes a WindowAssigner, not {_what(assigner)}"
+                f"window of the stream from {describe(stream._origins)} takes a WindowAssigner, not {what(assigner)}"
             )
         self._stream, self._assigner, self._selector = stream, assigner, selector
         self._trigger: Trigger[Any, Any] | None = None
@@ -60,7 +61,7 @@ class _Windowed:
 
     def _set_trigger(self, trigger: Trigger[Any, Any]) -> None:
         if not isinstance(trigger, Trigger):
-            raise JobDefinitionError(f"trigger of {self._where} takes a Trigger, not {_what(trigger)}")
+            raise JobDefinitionError(f"trigger of {self._where} takes a Trigger, not {what(trigger)}")
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
             raise JobDefinitionError(
                 f"{type(trigger).__name__} cannot be used with {self._where}: its windows merge and the trigger does not say how "
@@ -70,7 +71,7 @@ class _Windowed:
 
     def _set_evictor(self, evictor: Evictor[Any, Any]) -> None:
         if not isinstance(evictor, Evictor):
-            raise JobDefinitionError(f"evictor of {self._where} takes an Evictor, not {_what(evictor)}")
+            raise JobDefinitionError(f"evictor of {self._where} takes an Evictor, not {what(evictor)}")
         if isinstance(self._assigner, MergingWindowAssigner) and not evictor.can_merge():
             raise JobDefinitionError(
                 f"{type(evictor).__name__} cannot be used with {self._where}: its windows merge, and the evictor keeps things "
@@ -86,7 +87,7 @@ class _Windowed:
     def _set_late_tag(self, output_tag: OutputTag) -> None:
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(
-                f"side_output_late_data of {self._where} takes an OutputTag, not {_what(output_tag)}"
+                f"side_output_late_data of {self._where} takes an OutputTag, not {what(output_tag)}"
             )
         self._late_tag = output_tag
 
@@ -234,3 +235,9 @@ class AllWindowedStream(_Windowed):
         output_type: TypeInformation | None = None,
     ) -> DataStream:
         return self._window(process_window_function, ListContents(), output_type)
+
+
+def count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
+    from penstock.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner
+
+    return CountTumblingWindowAssigner.of(size) if slide == 0 else CountSlidingWindowAssigner.of(size, slide)

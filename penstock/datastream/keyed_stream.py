@@ -1,0 +1,131 @@
+"""KeyedStream: the verbs of a stream whose records have keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.common.typeinfo import TypeInformation, check_type
+from penstock.datastream.data_stream import DataStream
+from penstock.datastream.edges import Origin
+from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
+from penstock.datastream.misuse import check_function, describe, what
+from penstock.errors import JobDefinitionError
+from penstock.graph import partitioner as p
+from penstock.graph.stream_graph import StreamNode
+from penstock.operators import rolling
+from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
+
+if TYPE_CHECKING:
+    from penstock.datastream.interval_join import IntervalJoin
+    from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from penstock.datastream.window import WindowAssigner
+    from penstock.datastream.windowed_stream import WindowedStream
+
+
+class KeyedStream(DataStream):
+    class AccumulateType(Enum):
+        """The rolling aggregates of a field."""
+
+        MIN = 1
+        MAX = 2
+        MIN_BY = 3
+        MAX_BY = 4
+        SUM = 5
+
+    def __init__(
+        self,
+        env: StreamExecutionEnvironment,
+        origins: list[Origin],
+        type_info: TypeInformation | None,
+        selector: Callable[[Any], Any],
+        key_type: TypeInformation | None,
+    ) -> None:
+        super().__init__(env, origins, type_info, p.Hash(selector))
+        if key_type is not None:
+            check_type(key_type, f"the key type of the stream from {describe(origins)}")
+        self._selector = selector
+        self._key_type = key_type
+
+    @property
+    def _node(self) -> StreamNode:
+        raise JobDefinitionError(
+            f"the stream from {describe(self._origins)} is keyed, and keys are no operator: set name, uid, parallelism and "
+            "chaining before key_by() or after the operator that uses the keys"
+        )
+
+    @property
+    def _before_keys(self) -> p.Partitioner | None:
+        return None
+
+    def process(
+        self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        if not isinstance(func, (KeyedProcessFunction, ProcessFunction)):
+            raise JobDefinitionError(f"process on a keyed stream takes a KeyedProcessFunction, not {what(func)}")
+        return self._apply(
+            "KeyedProcess", ProcessOperator(func, self._selector, self._type), output_type, stateful=True
+        )
+
+    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+        check_function(func, ReduceFunction, "reduce")
+        return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
+
+    def _accumulate(self, position: int | str, acc_type: AccumulateType) -> DataStream:
+        verb = acc_type.name.lower()
+        function = _ROLLING[acc_type](rolling.check_field(position, verb))
+        operator = KeyedReduceOperator(function, self._selector, self._type)
+        return self._apply(verb.title(), operator, self._type, stateful=True)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """The running sum of a field; the other fields are those of the key's first record."""
+        return self._accumulate(position_to_sum, self.AccumulateType.SUM)
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """The smallest value of a field so far; the other fields are those of the key's first record."""
+        return self._accumulate(position_to_min, self.AccumulateType.MIN)
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """The largest value of a field so far; the other fields are those of the key's first record."""
+        return self._accumulate(position_to_max, self.AccumulateType.MAX)
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """The record with the smallest value of a field so far; the first one of several."""
+        return self._accumulate(position_to_min_by, self.AccumulateType.MIN_BY)
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """The record with the largest value of a field so far; the first one of several."""
+        return self._accumulate(position_to_max_by, self.AccumulateType.MAX_BY)
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Records with equal keys whose timestamps are close: `a.interval_join(b).between(lower, upper).process(function)`."""
+        from penstock.datastream.interval_join import IntervalJoin
+
+        return IntervalJoin(self, other_stream)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Windows of `size` records of a key; with `slide` one is opened every `slide` records. Only full ones fire."""
+        from penstock.datastream.windowed_stream import count_windows
+
+        return self.window(count_windows(size, slide))
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        from penstock.datastream.windowed_stream import WindowedStream
+
+        return WindowedStream(self, window_assigner)
+
+    def _partitioned(self, partitioner: p.Partitioner) -> DataStream:
+        raise JobDefinitionError(
+            f"{partitioner.name.lower()}() on a keyed stream would tear its keys apart: partition before key_by(), or after the "
+            "operator that uses the keys"
+        )
+
+
+_ROLLING: Final[Mapping[KeyedStream.AccumulateType, Callable[[int | str], ReduceFunction]]] = {
+    KeyedStream.AccumulateType.MIN: rolling.min_of,
+    KeyedStream.AccumulateType.MAX: rolling.max_of,
+    KeyedStream.AccumulateType.MIN_BY: rolling.min_by,
+    KeyedStream.AccumulateType.MAX_BY: rolling.max_by,
+    KeyedStream.AccumulateType.SUM: rolling.sum_of,
+}
