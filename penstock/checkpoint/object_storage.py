@@ -1,0 +1,112 @@
+"""Checkpoint storage in an object store, whose requests are atomic and whose `create` is exclusive."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import MemoryStore, from_url
+
+from penstock.checkpoint.storage_protocol import FileMissingError, checked_path
+from penstock.errors import StorageError
+
+_T = TypeVar("_T")
+
+# Memory stores of this process by url, so that opening the same url twice gives the same files.
+_memory_stores: dict[str, MemoryStore] = {}
+
+
+class ObjectStorage:
+    """Any store that obstore reaches by url. Credentials and endpoints come from the usual environment variables
+    (AWS_*, GOOGLE_*, AZURE_*), on every host. memory:/// lives in one process: for tests."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        try:
+            if url.startswith("memory://"):
+                self._store: Any = _memory_stores.setdefault(url, MemoryStore())
+            elif url.startswith("file://"):
+                self._store = from_url(url, mkdir=True)
+            else:
+                self._store = from_url(url)
+        except (BaseError, OSError, ValueError) as error:
+            raise StorageError(
+                f"cannot open checkpoint storage {url}: {_first_line(error)}. Check the url (s3://bucket/folder, "
+                "gs://bucket/folder, az://container/folder) and the environment variables with its account and region"
+            ) from error
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectStorage, (self._url,)
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self._url!r})"
+
+    def put(self, path: str, data: bytes) -> None:
+        self._call("write", path, lambda: obstore.put(self._store, checked_path(path), data))
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        checked = checked_path(path)
+        try:
+            self._call("create", path, lambda: obstore.put(self._store, checked, data, mode="create"))
+        except FileExistsError:
+            return False
+        return True
+
+    def get(self, path: str) -> bytes:
+        return self._call("read", path, lambda: bytes(obstore.get(self._store, checked_path(path)).bytes()))
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._call("look for", path, lambda: obstore.head(self._store, checked_path(path)))
+        except FileMissingError:
+            return False
+        return True
+
+    def list(self, prefix: str) -> list[str]:
+        folder = checked_path(prefix, folder=True)
+
+        def collect() -> list[str]:
+            chunks = obstore.list(self._store, prefix=folder or None)
+            return sorted(meta["path"] for chunk in chunks for meta in chunk if _below(folder, meta["path"]))
+
+        try:
+            return self._call("list", prefix, collect)
+        except FileMissingError:
+            return []
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileMissingError):
+            self._call("delete", path, lambda: obstore.delete(self._store, checked_path(path)))
+
+    def sweep(self, *, older_than_s: float = 3600.0) -> int:
+        return 0  # the store shows whole objects only; parts of broken uploads are for its own lifecycle rules
+
+    def _call(self, verb: str, path: str, request: Callable[[], _T]) -> _T:
+        try:
+            return request()
+        except AlreadyExistsError as error:
+            raise FileExistsError(path) from error
+        except FileNotFoundError as error:
+            raise FileMissingError(f"{path} does not exist in checkpoint storage {self._url}") from error
+        except (BaseError, OSError) as error:
+            raise StorageError(
+                f"cannot {verb} {path} in checkpoint storage {self._url}: {_first_line(error)}; check that the store "
+                "can be reached from this host and that the credentials allow reading, writing, listing and deleting"
+            ) from error
+
+
+def _below(folder: str, path: str) -> bool:
+    return not folder or path.startswith(folder + "/")
+
+
+def _first_line(error: BaseException) -> str:
+    """obstore appends a debug dump that may hold request headers; the first line is the message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
