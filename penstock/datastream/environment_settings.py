@@ -1,14 +1,20 @@
-"""Settings of the environment that programs written for PyFlink make, beyond parallelism and checkpointing."""
+"""Settings of the environment: parallelism, runtime mode, checkpoints, state, restarts, chaining."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from penstock.common.configuration import Configuration
+from penstock.common.execution_config import ExecutionConfig
+from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
+from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 from penstock.errors import JobDefinitionError
+from penstock.jobmanager.state_settings import state_settings
 
 _SAVEPOINTS = "execution.checkpointing.savepoint-dir"
 _CHAINING = "pipeline.operator-chaining.enabled"
@@ -19,17 +25,95 @@ class EnvironmentSettings:
     """What `StreamExecutionEnvironment` inherits. What is kept here without an effect says so."""
 
     _local_parallelism: ClassVar[int] = 1
-    _configuration: Configuration
-    _checkpoint_config: CheckpointConfig
 
     if TYPE_CHECKING:
 
         def _reset(self) -> None: ...
 
-    def _init_settings(self) -> None:
+    def _init_settings(self, configuration: Configuration | None) -> None:
+        self._configuration = GlobalConfiguration.load_configuration()  # below what the program says
+        if configuration is not None:
+            self._configuration.add_all(configuration)
+        self._config = ExecutionConfig()
+        self._checkpoint_config = CheckpointConfig()
+        self._state_backend: StateBackend | None = None  # None: as configured
+        self._restart: RestartStrategyConfiguration | None = None
+        self._runtime_mode: RuntimeExecutionMode | None = None  # None: as configured
+        configured = self._configuration.get_string("parallelism.default", str(self.get_default_local_parallelism()))
+        self._default_parallelism = int(configured)
         self._buffer_timeout = 100
         self._changelog: bool | None = None
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
+
+    def get_config(self) -> ExecutionConfig:
+        return self._config
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        return self._checkpoint_config
+
+    def configure(self, configuration: Configuration) -> None:
+        self._configuration.add_all(configuration)
+        if configuration.contains_key("parallelism.default"):
+            self._default_parallelism = int(configuration.get_string("parallelism.default", "1"))
+
+    def get_parallelism(self) -> int:
+        return self._default_parallelism
+
+    def set_parallelism(self, parallelism: int) -> Self:
+        if parallelism < 1:
+            raise JobDefinitionError(f"the parallelism must be at least 1, not {parallelism}")
+        self._default_parallelism = parallelism
+        return self
+
+    def get_max_parallelism(self) -> int:
+        return self._config.get_max_parallelism()
+
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
+        self._config.set_max_parallelism(max_parallelism)
+        return self
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> Self:
+        """BATCH: final results only, from bounded sources, without checkpoints. AUTOMATIC: BATCH if all sources are
+        bounded. Goes over `execution.runtime-mode` of the configuration."""
+        if not isinstance(execution_mode, RuntimeExecutionMode):
+            raise JobDefinitionError(f"set_runtime_mode takes a RuntimeExecutionMode, not {execution_mode!r}")
+        self._runtime_mode = execution_mode
+        return self
+
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE) -> Self:
+        """A checkpoint at the end of the first epoch that ends `interval` milliseconds after the last one."""
+        self._checkpoint_config.set_checkpoint_interval(interval)
+        self._checkpoint_config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        return self._checkpoint_config.get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        return self._checkpoint_config.get_checkpointing_mode()
+
+    def set_state_backend(self, state_backend: StateBackend) -> Self:
+        """Goes over `state.backend.type`; Flink's older backends also say where checkpoints are kept."""
+        if not isinstance(state_backend, StateBackend):
+            raise JobDefinitionError(
+                f"{state_backend!r} is not a state backend: choose HashMapStateBackend() or EmbeddedRocksDBStateBackend()"
+            )
+        self._state_backend = state_backend
+        return self
+
+    def get_state_backend(self) -> StateBackend:
+        """As set here, or as configured."""
+        if self._state_backend is not None:
+            return self._state_backend
+        configured = state_settings(self._configuration.to_dict()).backend
+        return EmbeddedRocksDBStateBackend() if configured == "rocksdb" else HashMapStateBackend()
+
+    def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> Self:
+        self._restart = restart_strategy
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        return self._restart if self._restart is not None else RestartStrategies.fall_back_restart()
 
     # ---------------------------------------------------------------- chaining and slots
 

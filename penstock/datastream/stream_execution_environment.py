@@ -5,38 +5,29 @@ from __future__ import annotations
 import itertools
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from penstock.common.configuration import Configuration
-from penstock.common.execution_config import ExecutionConfig
-from penstock.common.global_configuration import GlobalConfiguration
 from penstock.common.job_execution_result import JobExecutionResult
-from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
-from penstock.common.typeinfo import TypeInformation, Types, check_type
-from penstock.common.watermark_strategy import WatermarkAlignment, WatermarkStrategy
+from penstock.common.typeinfo import TypeInformation, check_type
+from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink, Source
-from penstock.connectors.collection import CollectionSource
-from penstock.connectors.datagen import DataGeneratorSource
-from penstock.connectors.files import FileSource
-from penstock.connectors.push import PushSource, SocketTextReceiver
 from penstock.datastream.cached_data_stream import CachedDataStream
-from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.earlier_programs import EarlierPrograms
 from penstock.datastream.edges import Edge, Origin
 from penstock.datastream.environment_settings import EnvironmentSettings
+from penstock.datastream.environment_sources import EnvironmentSources
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import CheckpointedFunction
 from penstock.datastream.iterative_stream import OpenIteration, settle
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.misuse import call_site, check_program
-from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.explain import explain, plan_json
@@ -48,32 +39,18 @@ from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.launch import launch
 from penstock.jobmanager.settings import JobSettings
-from penstock.jobmanager.state_settings import state_settings
 from penstock.operators.base import Operator
 from penstock.operators.batch import batch_operator
 from penstock.operators.sink import SinkOperator
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
-
-class StreamExecutionEnvironment(EnvironmentSettings):
+class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
     """A program under construction. `execute` runs what was built since the last one and starts afresh."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        self._configuration = GlobalConfiguration.load_configuration()  # below what the program says
-        if configuration is not None:
-            self._configuration.add_all(configuration)
-        self._config = ExecutionConfig()
-        self._checkpoint_config = CheckpointConfig()
-        self._state_backend: StateBackend | None = None  # None: as configured
-        self._restart: RestartStrategyConfiguration | None = None
-        self._runtime_mode: RuntimeExecutionMode | None = None  # None: as configured
-        configured = self._configuration.get_string("parallelism.default", str(self.get_default_local_parallelism()))
-        self._default_parallelism = int(configured)
-        self._init_settings()
+        self._init_settings(configuration)
         self._ids = itertools.count(1)
         self._earlier = EarlierPrograms()
         self._reset()
@@ -96,180 +73,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
         return StreamExecutionEnvironment(configuration)
 
-    # ---------------------------------------------------------------- settings
-
-    def get_config(self) -> ExecutionConfig:
-        return self._config
-
-    def get_checkpoint_config(self) -> CheckpointConfig:
-        return self._checkpoint_config
-
-    def configure(self, configuration: Configuration) -> None:
-        self._configuration.add_all(configuration)
-        if configuration.contains_key("parallelism.default"):
-            self._default_parallelism = int(configuration.get_string("parallelism.default", "1"))
-
-    def get_parallelism(self) -> int:
-        return self._default_parallelism
-
-    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
-        if parallelism < 1:
-            raise JobDefinitionError(f"the parallelism must be at least 1, not {parallelism}")
-        self._default_parallelism = parallelism
-        return self
-
-    def get_max_parallelism(self) -> int:
-        return self._config.get_max_parallelism()
-
-    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
-        self._config.set_max_parallelism(max_parallelism)
-        return self
-
-    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """BATCH: final results only, from bounded sources, without checkpoints. AUTOMATIC: BATCH if all sources are
-        bounded. Goes over `execution.runtime-mode` of the configuration."""
-        if not isinstance(execution_mode, RuntimeExecutionMode):
-            raise JobDefinitionError(f"set_runtime_mode takes a RuntimeExecutionMode, not {execution_mode!r}")
-        self._runtime_mode = execution_mode
-        return self
-
-    def enable_checkpointing(
-        self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
-    ) -> StreamExecutionEnvironment:
-        """A checkpoint at the end of the first epoch that ends `interval` milliseconds after the last one."""
-        self._checkpoint_config.set_checkpoint_interval(interval)
-        self._checkpoint_config.set_checkpointing_mode(mode)
-        return self
-
-    def get_checkpoint_interval(self) -> int:
-        return self._checkpoint_config.get_checkpoint_interval()
-
-    def get_checkpointing_mode(self) -> CheckpointingMode:
-        return self._checkpoint_config.get_checkpointing_mode()
-
-    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
-        """Goes over `state.backend.type`; Flink's older backends also say where checkpoints are kept."""
-        if not isinstance(state_backend, StateBackend):
-            raise JobDefinitionError(
-                f"{state_backend!r} is not a state backend: choose HashMapStateBackend() or EmbeddedRocksDBStateBackend()"
-            )
-        self._state_backend = state_backend
-        return self
-
-    def get_state_backend(self) -> StateBackend:
-        """As set here, or as configured."""
-        if self._state_backend is not None:
-            return self._state_backend
-        configured = state_settings(self._configuration.to_dict()).backend
-        return EmbeddedRocksDBStateBackend() if configured == "rocksdb" else HashMapStateBackend()
-
-    def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> StreamExecutionEnvironment:
-        self._restart = restart_strategy
-        return self
-
-    def get_restart_strategy(self) -> RestartStrategyConfiguration:
-        return self._restart if self._restart is not None else RestartStrategies.fall_back_restart()
-
-    # ---------------------------------------------------------------- sources
-
-    def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None = None) -> DataStream:
-        """A bounded stream of the given values; not parallel, as in Flink."""
-        source = CollectionSource(list(collection), type_info)
-        return self._source(
-            SourceOperator(source, WatermarkStrategy.no_watermarks()), "Collection Source", 1, type_info
-        )._not_parallel()
-
-    def from_sequence(self, start: int, end: int) -> DataStream:
-        """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order."""
-        if start > end:
-            raise JobDefinitionError(f"from_sequence: the start ({start}) must not be above the end ({end})")
-        source = DataGeneratorSource(
-            _Sequence(start), end - start + 1, splits=self._default_parallelism, type_info=Types.LONG()
-        )
-        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
-
-    def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream:
-        """The lines of a file, or of the files of a folder, as they are now. `FileSource.text` has more options."""
-        source = FileSource.text(file_path, charset_name, type_info=Types.STRING())
-        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
-
-    def socket_text_stream(
-        self,
-        host: str,
-        port: int,
-        delimiter: str = "\n",
-        max_retry: int = 0,
-        *,
-        receive_log: str | os.PathLike[str] | None = None,
-    ) -> DataStream:
-        """Text from a TCP server (Java's socketTextStream; not in PyFlink). Not parallel; timestamps are the time of receipt.
-
-        A socket cannot be asked again. With `receive_log`, a folder of this source's own that every slot can read, a
-        record is on disk before the job knows of it and takes effect exactly once; without it, records that wait for
-        their epoch are lost when the driver dies or the job goes back to a checkpoint. See docs/howto/sockets.md.
-        """
-        retained = self._configuration.get_string("execution.checkpointing.num-retained", "1")
-        source = PushSource(
-            SocketTextReceiver(host, port, delimiter, max_retry),
-            receive_log=receive_log,
-            retained_checkpoints=int(retained),
-        )
-        operator = SourceOperator(source, WatermarkStrategy.no_watermarks())
-        return self._source(operator, "Socket Stream", 1, Types.STRING())._not_parallel()
-
-    def from_source(
-        self,
-        source: Source,
-        watermark_strategy: WatermarkStrategy,
-        source_name: str,
-        type_info: TypeInformation | None = None,
-    ) -> DataStream:
-        """Watermarks are made per split, and the stream's is the minimum over the splits that are not idle."""
-        if not isinstance(source, Source):
-            raise JobDefinitionError(
-                f"from_source takes a Penstock source (a penstock.connectors.base.Source), not {type(source).__name__}; "
-                "a streaming DataFrame of Spark's goes to from_spark"
-            )
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise JobDefinitionError(
-                f"from_source of {source_name!r} takes a WatermarkStrategy, not a {type(watermark_strategy).__name__}; for "
-                "processing time only: WatermarkStrategy.no_watermarks()"
-            )
-        produced = type_info if type_info is not None else source.produced_type
-        return self._source(
-            SourceOperator(source, watermark_strategy), source_name, self._default_parallelism, produced
-        )
-
-    def from_spark(
-        self,
-        streaming_df: DataFrame,
-        *,
-        split: str | None = None,
-        timestamp: str | None = None,
-        watermark_strategy: WatermarkStrategy | None = None,
-        bounded: bool = False,
-        source_name: str = "Spark Source",
-    ) -> DataStream:
-        """Anything Spark can read as a stream, as a columnar stream.
-
-        `split` names a column whose values (a Kafka partition, a file name) have watermarks of their own; `timestamp` the
-        column with event time (a timestamp, or milliseconds). With `bounded` the source ends at the first
-        trigger that finds nothing new.
-        """
-        from penstock.spark.source import spark_source
-
-        strategy = watermark_strategy or WatermarkStrategy.no_watermarks()
-        if strategy.alignment is not None:
-            raise JobDefinitionError(
-                f"from_spark of {source_name!r}: Spark decides what it reads, so it cannot wait for other sources; leave out "
-                "with_watermark_alignment"
-            )
-        frame, strategy, type_info = spark_source(streaming_df, split, timestamp, strategy, bounded)
-        stream = self._source(SourceOperator(None, strategy), source_name, self._default_parallelism, type_info)
-        self._spark_frames[stream._origins[0].node.id] = frame
-        if bounded:
-            self._bounded_frames.add(stream._origins[0].node.id)
-        return stream
+    # ---------------------------------------------------------------- building
 
     def _source(
         self,
@@ -287,8 +91,6 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             stateful=True,
         )
         return DataStream(self, [Origin(node)], type_info)
-
-    # ---------------------------------------------------------------- building
 
     def _add_node(
         self,
@@ -453,14 +255,6 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             job_id=uuid.uuid4().hex, graph=graph, sources=sources, sinks=sinks, settings=settings,
             alignments=alignments, job_parameters=_text(self._config.get_global_job_parameters()),
         )  # fmt: skip
-
-
-class _Sequence:
-    def __init__(self, start: int) -> None:
-        self._start = start
-
-    def __call__(self, index: int) -> int:
-        return self._start + index
 
 
 def _text(parameters: Mapping[str, Any]) -> dict[str, str]:

@@ -1,0 +1,145 @@
+"""The sources of a program: what `StreamExecutionEnvironment` reads from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.configuration import Configuration
+from penstock.common.typeinfo import TypeInformation, Types
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.base import Source
+from penstock.connectors.collection import CollectionSource
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.connectors.files import FileSource
+from penstock.connectors.push import PushSource, SocketTextReceiver
+from penstock.datastream.data_stream import DataStream
+from penstock.errors import JobDefinitionError
+from penstock.operators.source import SourceOperator
+from penstock.protocol.ids import NodeId
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class EnvironmentSources:
+    """Part of `StreamExecutionEnvironment`."""
+
+    _configuration: Configuration
+    _default_parallelism: int
+    _spark_frames: dict[NodeId, Any]
+    _bounded_frames: set[NodeId]
+
+    if TYPE_CHECKING:
+
+        def _source(
+            self, operator: SourceOperator, name: str, parallelism: int, type_info: TypeInformation | None
+        ) -> DataStream: ...
+
+    def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None = None) -> DataStream:
+        """A bounded stream of the given values; not parallel, as in Flink."""
+        source = CollectionSource(list(collection), type_info)
+        return self._source(
+            SourceOperator(source, WatermarkStrategy.no_watermarks()), "Collection Source", 1, type_info
+        )._not_parallel()
+
+    def from_sequence(self, start: int, end: int) -> DataStream:
+        """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order."""
+        if start > end:
+            raise JobDefinitionError(f"from_sequence: the start ({start}) must not be above the end ({end})")
+        source = DataGeneratorSource(
+            _Sequence(start), end - start + 1, splits=self._default_parallelism, type_info=Types.LONG()
+        )
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
+
+    def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream:
+        """The lines of a file, or of the files of a folder, as they are now. `FileSource.text` has more options."""
+        source = FileSource.text(file_path, charset_name, type_info=Types.STRING())
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
+
+    def socket_text_stream(
+        self,
+        host: str,
+        port: int,
+        delimiter: str = "\n",
+        max_retry: int = 0,
+        *,
+        receive_log: str | os.PathLike[str] | None = None,
+    ) -> DataStream:
+        """Text from a TCP server (Java's socketTextStream; not in PyFlink). Not parallel; timestamps are the time of receipt.
+
+        A socket cannot be asked again. With `receive_log`, a folder of this source's own that every slot can read, a
+        record is on disk before the job knows of it and takes effect exactly once; without it, records that wait for
+        their epoch are lost when the driver dies or the job goes back to a checkpoint. See docs/howto/sockets.md.
+        """
+        retained = self._configuration.get_string("execution.checkpointing.num-retained", "1")
+        source = PushSource(
+            SocketTextReceiver(host, port, delimiter, max_retry),
+            receive_log=receive_log,
+            retained_checkpoints=int(retained),
+        )
+        operator = SourceOperator(source, WatermarkStrategy.no_watermarks())
+        return self._source(operator, "Socket Stream", 1, Types.STRING())._not_parallel()
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """Watermarks are made per split, and the stream's is the minimum over the splits that are not idle."""
+        if not isinstance(source, Source):
+            raise JobDefinitionError(
+                f"from_source takes a Penstock source (a penstock.connectors.base.Source), not {type(source).__name__}; "
+                "a streaming DataFrame of Spark's goes to from_spark"
+            )
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise JobDefinitionError(
+                f"from_source of {source_name!r} takes a WatermarkStrategy, not a {type(watermark_strategy).__name__}; for "
+                "processing time only: WatermarkStrategy.no_watermarks()"
+            )
+        produced = type_info if type_info is not None else source.produced_type
+        return self._source(
+            SourceOperator(source, watermark_strategy), source_name, self._default_parallelism, produced
+        )
+
+    def from_spark(
+        self,
+        streaming_df: DataFrame,
+        *,
+        split: str | None = None,
+        timestamp: str | None = None,
+        watermark_strategy: WatermarkStrategy | None = None,
+        bounded: bool = False,
+        source_name: str = "Spark Source",
+    ) -> DataStream:
+        """Anything Spark can read as a stream, as a columnar stream.
+
+        `split` names a column whose values (a Kafka partition, a file name) have watermarks of their own; `timestamp` the
+        column with event time (a timestamp, or milliseconds). With `bounded` the source ends at the first
+        trigger that finds nothing new.
+        """
+        from penstock.spark.source import spark_source
+
+        strategy = watermark_strategy or WatermarkStrategy.no_watermarks()
+        if strategy.alignment is not None:
+            raise JobDefinitionError(
+                f"from_spark of {source_name!r}: Spark decides what it reads, so it cannot wait for other sources; leave out "
+                "with_watermark_alignment"
+            )
+        frame, strategy, type_info = spark_source(streaming_df, split, timestamp, strategy, bounded)
+        stream = self._source(SourceOperator(None, strategy), source_name, self._default_parallelism, type_info)
+        self._spark_frames[stream._origins[0].node.id] = frame
+        if bounded:
+            self._bounded_frames.add(stream._origins[0].node.id)
+        return stream
+
+
+class _Sequence:
+    def __init__(self, start: int) -> None:
+        self._start = start
+
+    def __call__(self, index: int) -> int:
+        return self._start + index
