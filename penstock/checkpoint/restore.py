@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.checkpoint.manifest import FileState, Manifest, StateHandle, TaskState
 from penstock.errors import StorageError
-from penstock.operators.subtask import SnapshotContents
+from penstock.operators.subtask_snapshot import SnapshotContents
 from penstock.state import snapshot_file
 from penstock.state.operator_lists import OPERATOR_KINDS, UNION, Dealer
 from penstock.state.snapshot_file import TableDelta

@@ -18,7 +18,7 @@ from penstock.checkpoint.restore import chain_contents, encode_contents
 from penstock.checkpoint.state_data import merge, read_absolute
 from penstock.checkpoint.storage import open_storage
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.operators.subtask import SnapshotContents
+from penstock.operators.subtask_snapshot import SnapshotContents
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.state.key_groups import DEFAULT_MAX_PARALLELISM, key_group
 from penstock.state.operator_lists import BROADCAST, OPERATOR_KINDS

@@ -14,7 +14,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.upload import Uploads
 from penstock.jobmanager.epoch import EpochPlan
 from penstock.jobmanager.settings import JobSettings
-from penstock.operators.subtask import SnapshotContents
+from penstock.operators.subtask_snapshot import SnapshotContents
 from penstock.protocol.ids import TaskId
 from penstock.state.snapshot_file import TableDelta
 

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
-
-import cloudpickle
 
 from penstock.common.accumulators import Accumulator, merge_into
 from penstock.connectors.base import SplitRange
 from penstock.errors import ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
-from penstock.graph.stream_graph import StreamNode
 from penstock.operators import checkpointing
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
-from penstock.operators.chain_output import ChainOutput
-from penstock.operators.convert import to_columns, travels_as_arrow
 from penstock.operators.iteration import Feedback, IterationHead, IterationTail
-from penstock.operators.routing import Router, create_router
 from penstock.operators.source import SourceOperator
+from penstock.operators.subtask_snapshot import SnapshotContents, SnapshotTaken, grouped
+from penstock.operators.wiring import Emit, wire
 from penstock.protocol.events import Barrier, Data, EndOfData, Event
 from penstock.protocol.gate import (
     AdvanceWatermark,
@@ -39,18 +35,15 @@ from penstock.protocol.gate import (
     SetIdle,
     TakeSnapshot,
 )
-from penstock.protocol.ids import NodeId, TaskId, VertexId
+from penstock.protocol.ids import NodeId, TaskId
 from penstock.state.backend import OperatorState
 from penstock.state.key_groups import key_group_range
 from penstock.state.keyspace import HashMapKeyspace, Keyspace
-from penstock.state.snapshot_file import TableDelta
 
 if TYPE_CHECKING:
     from penstock.checkpoint.storage import CheckpointStorage
 
 _PART_ENTRIES = 100_000  # of a full snapshot that does not fit in memory
-
-Emit = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,29 +54,6 @@ class SubtaskSettings:
     attempt: int = 0
     job_parameters: dict[str, str] = field(default_factory=dict)
     storage: CheckpointStorage | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class SnapshotContents:
-    """What a subtask is at a barrier: tables of its operators, its gate, and what was on the way to it (unaligned)."""
-
-    tables: list[TableDelta]
-    gate: dict[str, Any] | None
-    channel_state: list[tuple[int, Event]] = field(default_factory=list)  # put back on the channels by the runtime
-    finished: bool = False
-    full: bool = True
-    # State that is larger than memory: what `tables` builds on, in parts of bounded size, for the thread that stores them.
-    parts: Iterator[list[TableDelta]] | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class SnapshotTaken:
-    barrier: Barrier
-    contents: SnapshotContents | None  # None: this barrier was not a checkpoint
-    committables: dict[str, list[Any]]  # by sink
-    complete: bool  # False while channel state is still being recorded (unaligned)
-    overtaken: int = 0  # records that were on the way here when the barrier passed them (unaligned)
-    alignment_ms: float = 0.0  # from the barrier's first arrival on a channel to the snapshot
 
 
 class Subtask:
@@ -113,10 +83,8 @@ class Subtask:
         self.gate: InputGate | None = (
             InputGate.create([c.channel for c in self.channels], settings.mode) if self.channels else None
         )
-        self.operators: dict[NodeId, Operator] = {}
         self.states: dict[str, OperatorState] = {}
         self.metrics: dict[str, OperatorMetrics] = {}
-        self._routers: list[Router] = []
         self._open_snapshots: dict[int, SnapshotTaken] = {}
         self._first_barriers: dict[int, float] = {}  # epoch → when its barrier first came on a channel
         self.snapshots: list[SnapshotTaken] = []
@@ -129,36 +97,13 @@ class Subtask:
     # ---------------------------------------------------------------- construction
 
     def _build(self, states: Mapping[str, OperatorState]) -> None:
-        outputs: dict[NodeId, ChainOutput] = {node.id: ChainOutput() for node in self.vertex.nodes}
-        for node in self.vertex.nodes:
-            self.operators[node.id] = self._load(node)
-        for edge in self.vertex.chained:
-            output, operator = outputs[edge.source], self.operators[edge.target]
-            if edge.tag is None:
-                output.chained.append(operator)
-            else:
-                output.chained_sides.setdefault(edge.tag, []).append(operator)
-        for job_edge in self.vertex.outputs:
-            edge = job_edge.stream_edge
-            channel = self._graph.channel_of(job_edge, self.task.subtask)
-            router = create_router(
-                edge.partitioner,
-                upstream=self.task.subtask,
-                targets=self._graph.targets_of(job_edge, self.task.subtask),
-                max_parallelism=self._graph.job.max_parallelism,
-                input_type=self._graph_type(edge.source, edge.tag),
-                send=lambda target, event, v=job_edge.target, c=channel: self._emit(v, target, c, event),  # type: ignore[misc]
-                block_size=self.settings.block_size,
-            )
-            declared = self._graph_type(edge.source, edge.tag)
-            if travels_as_arrow(declared):
-                name = next(n.name for n in self.vertex.nodes if n.id == edge.source)
-                router.pack = lambda block, t=declared, n=name: to_columns(block, t, f"operator {n!r}")
-            self._routers.append(router)
-            if edge.tag is None:
-                outputs[edge.source].routers.append(router)
-            else:
-                outputs[edge.source].side_routers.setdefault(edge.tag, []).append(router)
+        wiring = wire(
+            self._graph,
+            self.task,
+            send=lambda vertex, target, channel, event: self._emit(vertex, target, channel, event),
+            block_size=self.settings.block_size,
+        )
+        self.operators, self._routers = wiring.operators, wiring.routers
         for node in self.vertex.nodes:
             state = states.get(node.operator_id) or OperatorState(
                 node.operator_id, self._graph.job.max_parallelism, self.keyspace
@@ -176,7 +121,7 @@ class Subtask:
                     max_parallelism=self._graph.job.max_parallelism,
                     attempt=self.settings.attempt,
                     state=state,
-                    output=outputs[node.id],
+                    output=wiring.outputs[node.id],
                     metrics=metrics,
                     job_parameters=self.settings.job_parameters,
                     job_id=self.settings.job_id,
@@ -186,16 +131,6 @@ class Subtask:
                     storage=self.settings.storage,
                 )
             )
-
-    @staticmethod
-    def _load(node: StreamNode) -> Operator:
-        """Operators travel as bytes: every subtask unpickles its own copy."""
-        data = node.operator if isinstance(node.operator, bytes) else cloudpickle.dumps(node.operator)
-        operator: Operator = cloudpickle.loads(data)
-        return operator
-
-    def _graph_type(self, node: NodeId, tag: str | None) -> Any:
-        return None if tag is not None else next(n for n in self.vertex.nodes if n.id == node).output_type
 
     @property
     def head(self) -> Operator:
@@ -447,18 +382,6 @@ class Subtask:
             )
             metrics.records_in = metrics.records_out = metrics.late_dropped = 0
         return taken
-
-
-def grouped(tables: Iterator[TableDelta], entries: int) -> Iterator[list[TableDelta]]:
-    """Gather small tables into parts of about so many entries."""
-    gathered: list[TableDelta] = []
-    for table in tables:
-        gathered.append(table)
-        if sum(map(len, gathered)) >= entries:
-            yield gathered
-            gathered = []
-    if gathered:
-        yield gathered
 
 
 def _slowest(gates: list[dict[str, Any]]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from penstock.errors import StateLostError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.epoch import EpochPlan
 from penstock.operators.iteration import FEEDBACK, Feedback
-from penstock.operators.subtask import Emit, Subtask, SubtaskSettings
+from penstock.operators.subtask import Subtask, SubtaskSettings
+from penstock.operators.wiring import Emit
 from penstock.protocol.ids import TaskId
 from penstock.state.keyspace import HashMapKeyspace, Keyspace
 

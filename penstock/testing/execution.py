@@ -22,7 +22,8 @@ from penstock.errors import StorageError
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
 from penstock.operators.iteration import Feedback
-from penstock.operators.subtask import SnapshotContents, SnapshotTaken, Subtask, SubtaskSettings
+from penstock.operators.subtask import Subtask, SubtaskSettings
+from penstock.operators.subtask_snapshot import SnapshotContents, SnapshotTaken
 from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import NodeId, TaskId, VertexId

@@ -1,0 +1,79 @@
+"""The operators of one subtask, each connected with those behind it and with the channels of other subtasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import cloudpickle
+
+from penstock.common.typeinfo import TypeInformation
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.job_graph import JobEdge
+from penstock.graph.stream_graph import StreamNode
+from penstock.operators.base import Operator
+from penstock.operators.chain_output import ChainOutput
+from penstock.operators.convert import to_columns, travels_as_arrow
+from penstock.operators.routing import Router, create_router
+from penstock.protocol.events import Event
+from penstock.protocol.ids import NodeId, TaskId, VertexId
+
+Emit: TypeAlias = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    operators: dict[NodeId, Operator]
+    outputs: dict[NodeId, ChainOutput]
+    routers: list[Router]
+
+
+def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) -> Wiring:
+    """Fresh operators of a task, before `setup`."""
+    vertex = graph.vertex(task)
+    outputs = {node.id: ChainOutput() for node in vertex.nodes}
+    operators = {node.id: _load(node) for node in vertex.nodes}
+    for edge in vertex.chained:
+        output, operator = outputs[edge.source], operators[edge.target]
+        if edge.tag is None:
+            output.chained.append(operator)
+        else:
+            output.chained_sides.setdefault(edge.tag, []).append(operator)
+    routers = []
+    for job_edge in vertex.outputs:
+        edge = job_edge.stream_edge
+        router = _router(graph, task, job_edge, send, block_size)
+        routers.append(router)
+        if edge.tag is None:
+            outputs[edge.source].routers.append(router)
+        else:
+            outputs[edge.source].side_routers.setdefault(edge.tag, []).append(router)
+    return Wiring(operators=operators, outputs=outputs, routers=routers)
+
+
+def _load(node: StreamNode) -> Operator:
+    """Operators travel as bytes: every subtask unpickles its own copy."""
+    data = node.operator if isinstance(node.operator, bytes) else cloudpickle.dumps(node.operator)
+    operator: Operator = cloudpickle.loads(data)
+    return operator
+
+
+def _router(graph: ExecutionGraph, task: TaskId, job_edge: JobEdge, send: Emit, block_size: int) -> Router:
+    edge = job_edge.stream_edge
+    channel = graph.channel_of(job_edge, task.subtask)
+    source = next(node for node in graph.vertex(task).nodes if node.id == edge.source)
+    declared: TypeInformation | None = source.output_type if edge.tag is None else None
+    router = create_router(
+        edge.partitioner,
+        upstream=task.subtask,
+        targets=graph.targets_of(job_edge, task.subtask),
+        max_parallelism=graph.job.max_parallelism,
+        input_type=declared,
+        send=lambda target, event: send(job_edge.target, target, channel, event),
+        block_size=block_size,
+    )
+    if declared is not None and travels_as_arrow(declared):
+        router.pack = partial(to_columns, type_info=declared, where=f"operator {source.name!r}")
+    return router
