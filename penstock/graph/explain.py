@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from penstock.graph.iterations import feedback_edges
 from penstock.graph.job_graph import JobGraph
 from penstock.graph.stream_graph import StreamGraph
 
@@ -53,9 +54,8 @@ def explain(job: JobGraph) -> str:
                 tag = f" side output {stream.tag!r}" if stream.tag is not None else ""
                 which = f" input {stream.input + 1}" if any(e.stream_edge.input for e in vertex.inputs) else ""
                 lines.append(f"      ← {stream.partitioner.name}{which} from [{edge.source}]{tag}")
-            for iteration in job.iterations:
-                if any(node.id == iteration.tail for node in vertex.nodes):
-                    head = next(v.id for v in job.vertices.values() if any(n.id == iteration.head for n in v.nodes))
+            for tail, head in feedback_edges(job):
+                if tail == vertex.id:
                     lines.append(f"      ↺ feedback to [{head}] in the next epoch")
             columnar = [node.name for node in vertex.nodes if node.columnar]
             if columnar:

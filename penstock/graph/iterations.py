@@ -36,6 +36,12 @@ class Loop:
     max_wait_ms: int = 0
 
 
+def feedback_edges(job: JobGraph) -> list[tuple[VertexId, VertexId]]:
+    """(vertex of the tail, vertex of the head) of every iteration: what a picture of the job draws beside its edges."""
+    vertex_of = {node.id: vertex.id for vertex in job.vertices.values() for node in vertex.nodes}
+    return [(vertex_of[iteration.tail], vertex_of[iteration.head]) for iteration in job.iterations]
+
+
 def loops_of(job: JobGraph) -> tuple[Loop, ...]:
     """Every iteration of the job, with what must be at rest before it is."""
     nodes = {node.id: node for vertex in job.vertices.values() for node in vertex.nodes}

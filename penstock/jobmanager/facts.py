@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.common.configuration import hide_secrets
 from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.iterations import feedback_edges
 from penstock.graph.job_graph import JobVertex
 from penstock.jobmanager.checkpoint_facts import Statistics, with_statistics
 from penstock.jobmanager.epoch import EpochReport
@@ -208,6 +209,7 @@ class FactsRecorder:
                 "watermark": reports[-1].watermark if reports else None,
                 "latency": reports[-1].latency if reports else [],
                 "vertices": [self._vertex(v, reports, recent, now) for v in graph.job.vertices.values()],
+                "feedback": [{"from": tail, "to": head} for tail, head in feedback_edges(graph.job)],
                 "epochs": [_summary(report) for report in reports[-120:]],
                 "checkpoints": checkpoints if statistics is None else with_statistics(checkpoints, statistics),
                 "operations": [dict(operation) for operation in self._operations],

@@ -18,7 +18,7 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.datastream import JobClient
 from penstock.jobmanager.control import JobControl, refuse
 from penstock.jobmanager.dispatcher import Dispatcher
-from penstock.jobmanager.documents import checkpoints
+from penstock.jobmanager.documents import checkpoints, jobs
 from penstock.jobmanager.home import JobHome
 from penstock.jobmanager.program import Program
 from penstock.jobmanager.prometheus import METRICS
@@ -130,6 +130,18 @@ def test_a_checkpoint_is_found_beside_a_savepoint_of_the_same_epoch() -> None:
     found = checkpoints.subtasks(facts, 7, {"id": 0, "key": "k"})
     assert found is not None
     assert [s["checkpointed_size"] for s in found["subtasks"]] == [3]
+
+
+def test_the_plan_shows_what_an_iteration_sends_back_beside_its_inputs() -> None:
+    vertices = [
+        {"id": 0, "key": "a", "name": "head", "parallelism": 1, "level": 0, "operators": [], "inputs": []},
+        {"id": 1, "key": "b", "name": "tail", "parallelism": 1, "level": 1, "operators": [],
+         "inputs": [{"vertex": 0, "ship_strategy": "HASH", "input": 0, "tag": None}]},
+    ]  # fmt: skip
+    facts = {"job_id": "j", "name": "n", "vertices": vertices, "feedback": [{"from": 1, "to": 0}]}
+    head, tail = jobs.plan(facts)["nodes"]
+    assert head["feedback"] == [{"id": "b", "ship_strategy": "FEEDBACK"}]
+    assert [head["inputs"], [edge["id"] for edge in tail["inputs"]], "feedback" in tail] == [[], ["a"], False]
 
 
 def test_states_of_the_newest_checkpoint_are_listed(rest: httpx.Client, dispatcher: Dispatcher, tmp_path: Path) -> None:

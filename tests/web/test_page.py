@@ -35,6 +35,20 @@ newest = clicks.key_by(lambda c: c[0]).reduce(lambda a, b: max(a, b)).name("newe
 newest.rebalance().filter(write).name("write slowly").print().name("to the database")
 env.execute("slow sink")
 """
+LOOP = """
+from penstock.common import WatermarkStrategy
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.datastream import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(200)
+source = DataGeneratorSource(lambda index: (index, index % 20 + 5), None, rate_per_second=500)
+loop = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").iterate()
+step = loop.key_by(lambda p: p[0] % 7).map(lambda p: (p[0], p[1] - 1)).name("count down").uid("down")
+loop.close_with(step.filter(lambda p: p[1] > 0))
+step.filter(lambda p: p[1] == 0).print().name("arrived").uid("arrived")
+env.execute("rounds")
+"""
 LAPTOP, PHONE = (1280, 800), (390, 844)
 
 
@@ -45,6 +59,7 @@ def chromium() -> Iterator[Browser]:
         unavailable(ServerUnavailable("no Chromium: run `make browser`, or name one in PENSTOCK_CHROMIUM"))
         raise AssertionError
     SHOTS.mkdir(parents=True, exist_ok=True)
+    expect.set_options(timeout=20_000)  # a driver starts in a second, or in ten if other tests have the cores
     with sync_playwright() as playwright:
         # Without a sandbox of its own: containers and CI run as root, and the page is ours.
         launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
@@ -207,12 +222,72 @@ def test_a_slow_sink_is_named_and_what_feeds_it_is_coloured_as_waiting(
     page, wrong = open_page(chromium, dispatcher)
     submit(page, program(tmp_path, "slow.py", SLOW), parallelism="2", settings="penstock.epoch.target: 200 ms")
     expect(page.locator(".vertex.bottleneck")).to_have_attribute(
-        "aria-label", re.compile("write slowly.*the bottleneck"), timeout=20_000
+        "aria-label", re.compile("write slowly.*the bottleneck")
     )
     expect(page.locator(".note")).to_contain_text("The bottleneck is write slowly")
     expect(page.locator(".note")).to_contain_text("records an epoch now")
-    expect(page.get_by_role("row", name=re.compile("clicks.*high"))).to_be_visible(timeout=20_000)
+    expect(page.get_by_role("row", name=re.compile("clicks.*high"))).to_be_visible()
     shoot(page, "bottleneck")
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_what_an_iteration_sends_back_is_drawn_and_latency_is_shown(
+    chromium: Browser, dispatcher: Endpoint, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    page, wrong = open_page(chromium, dispatcher, size)
+    submit(page, program(tmp_path, "rounds.py", LOOP), parallelism="2")
+    back = page.locator(".edge.feedback.moving")
+    expect(back).to_have_count(1)
+    head, tail = (page.locator(".vertex").nth(i).get_attribute("data-vertex") for i in (0, 1))
+    assert [back.get_attribute(f"data-{end}") for end in ("from", "to")] == [tail, head]
+    plan = dispatcher.ask("GET", f"/jobs/{page.url.rpartition('/')[2]}/plan", timeout_s=10).body["plan"]
+    assert plan["nodes"][0]["feedback"] == [{"id": tail, "ship_strategy": "FEEDBACK"}]
+    label = page.locator(".edge-label", has_text="FEEDBACK")
+    expect(label).to_have_text(re.compile(r"FEEDBACK · [1-9][\d,]* on the way"))
+    inside(label, page.locator(".graph svg"))
+    expect(page.locator(".legend", has_text="iteration")).to_be_visible()
+
+    expect(figure(page, "Latency")).to_have_text(re.compile(r"^[\d.]+ m?sp99 [\d.]+ m?s$"))
+    row = page.get_by_role("region", name="Latency").locator("tbody tr")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("numbers")
+    expect(row).to_contain_text("arrived")
+    pair = dispatcher.ask("GET", f"/jobs/{page.url.rpartition('/')[2]}", timeout_s=10).body["latency"][0]
+    assert (pair["source"], pair["sink"]) == ("numbers", "arrived")
+    assert 0 <= pair["p50_ms"] <= pair["p99_ms"]
+    shoot(page, f"iteration-{'phone' if size == PHONE else 'laptop'}")
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
+    assert wrong == []
+
+
+def inside(inner: Locator, outer: Locator) -> None:
+    a, b = inner.bounding_box(), outer.bounding_box()
+    assert a is not None
+    assert b is not None
+    assert b["x"] <= a["x"]
+    assert a["x"] + a["width"] <= b["x"] + b["width"]
+    assert b["y"] <= a["y"]
+    assert a["y"] + a["height"] <= b["y"] + b["height"]
+
+
+def test_another_tab_leaves_the_page_and_the_focus_where_they_are(
+    chromium: Browser, dispatcher: Endpoint, tmp_path: Path
+) -> None:
+    page, wrong = open_page(chromium, dispatcher, (1280, 400))
+    submit(page, program(tmp_path, "tabs.py", CLICKS))
+    expect(page.get_by_role("region", name="Latency")).to_be_visible()
+    page.get_by_role("link", name="Checkpoints").focus()
+    before = page.evaluate("scrollY")
+    assert before > 0
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    assert page.evaluate("scrollY") == before
+    expect(page.get_by_role("link", name="Checkpoints")).to_be_focused()
+    expect(page.get_by_role("link", name="Checkpoints")).to_have_attribute("aria-current", "page")
     act(page, "Cancel", "Cancel job")
     expect(state(page)).to_have_text("CANCELED")
     assert wrong == []

@@ -86,6 +86,7 @@ def details(facts: Json, bottleneck: str | None, program: str | None = None) -> 
         "bottleneck": bottleneck,
         "epochs": facts["epochs"],
         "watermark": facts["watermark"],
+        "latency": latency(facts),
         "totals": facts["totals"],
         "drivers": facts["drivers"],
         "slots": facts["slots"],
@@ -127,6 +128,19 @@ def vertex_summary(facts: Json, vertex: Json) -> Json:
     }
 
 
+def latency(facts: Json) -> list[Json]:
+    """From each source to each sink, with the names people gave them."""
+    names = {operator["uid"]: operator["name"] for vertex in facts["vertices"] for operator in vertex["operators"]}
+    return [
+        {
+            **pair,
+            "source-name": names.get(pair["source"], pair["source"]),
+            "sink-name": names.get(pair["sink"], pair["sink"]),
+        }
+        for pair in facts.get("latency", ())
+    ]
+
+
 def io_metrics(
     *, records_in: float, records_out: float, busy_ms: float, back_pressured_ms: float, alive_ms: float
 ) -> Json:
@@ -147,7 +161,11 @@ def io_metrics(
 
 
 def plan(facts: Json) -> Json:
+    """Flink's plan is a DAG, and so are `inputs`; what an iteration sends back is beside them, at the vertex of its head."""
     keys = {vertex["id"]: vertex["key"] for vertex in facts["vertices"]}
+    feedback: dict[int, list[Json]] = {}
+    for edge in facts.get("feedback", ()):
+        feedback.setdefault(edge["to"], []).append({"id": keys[edge["from"]], "ship_strategy": "FEEDBACK"})
     return {
         "jid": facts["job_id"],
         "name": facts["name"],
@@ -171,6 +189,7 @@ def plan(facts: Json) -> Json:
                     }
                     for number, edge in enumerate(vertex["inputs"])
                 ],
+                **({"feedback": feedback[vertex["id"]]} if vertex["id"] in feedback else {}),
                 "optimizer_properties": {},
             }
             for vertex in facts["vertices"]

@@ -8,7 +8,7 @@ export function rate(value) {
   if (value == null) return "–";
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M/s`;
   if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k/s`;
-  return `${value >= 100 || value === 0 ? Math.round(value) : value.toFixed(1)}/s`;
+  return `${value >= 100 || value === 0 ? count(value) : value.toFixed(1)}/s`;
 }
 
 export function bytes(value) {
@@ -21,7 +21,7 @@ export function bytes(value) {
 
 export function duration(ms) {
   if (ms == null || ms < 0) return "–";
-  if (ms < 1000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  if (ms < 1000) return `${ms < 10 && !Number.isInteger(ms) ? ms.toFixed(1) : Math.round(ms)} ms`;
   const s = ms / 1000;
   if (s < 60) return `${s.toFixed(1)} s`;
   const [d, h, m] = [Math.floor(s / 86400), Math.floor(s / 3600) % 24, Math.floor(s / 60) % 60];
@@ -35,13 +35,25 @@ export function clock(ms) {
   return day + at.toLocaleTimeString("sv-SE");
 }
 
-// Watermarks begin at the smallest long and end at the largest; JavaScript rounds both, which does no harm here.
-export function watermark(value) {
+// Watermarks begin at the smallest long and end at the largest; JavaScript rounds both, which does no harm here. Numbers that
+// cannot be times of day are shown as they are: event time may be a counter.
+export function watermark(value, { fraction = true } = {}) {
   if (value == null || value < -9e18) return "none yet";
   if (value > 9e18) return "end of input";
-  const at = new Date(value);
-  return Number.isNaN(at.getTime()) || Math.abs(value) < 1e11 ? String(value) : at.toISOString().replace("T", " ").replace("Z", "");
+  if (!isMoment(value)) return count(value);
+  return clock(value) + (fraction ? `.${String(value % 1000).padStart(3, "0")}` : "");
 }
+
+const isMoment = (value) => value > 1e11 && value < 1e14;
+
+// How far event time is behind the clock, if it looks as if it follows it.
+export function behind(value, now) {
+  if (value == null || !isMoment(value) || Math.abs(now - value) > 86_400_000) return null;
+  return now >= value ? `${duration(now - value)} behind` : `${duration(value - now)} ahead`;
+}
+
+// penstock.errors.UserFunctionError → UserFunctionError; the traceback has it whole.
+export const shortName = (name) => name.split(".").at(-1);
 
 export const percent = (ratio) => `${Math.round((ratio ?? 0) * 100)} %`;
 

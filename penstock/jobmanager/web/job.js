@@ -1,36 +1,55 @@
-// One job: what it is, its graph, its epochs, and a tab of details below.
+// One job: what it is, its graph, its epochs and latencies, and a tab of details below.
 
 import { get } from "./api.js";
 import { cancelDialog, rescaleDialog, savepointDialog, stopDialog, submitDialog } from "./dialogs.js";
 import { badge, h, toast, update } from "./dom.js";
-import { clock, count, duration, rate, settingMs, watermark } from "./format.js";
-import { graph } from "./graph.js";
+import { behind, clock, count, duration, rate, settingMs, shortName, watermark } from "./format.js";
+import { graph, hasFeedback } from "./graph.js";
+import { latencies, slowest } from "./latency.js";
 import { numbers, TABS } from "./tabs.js";
 import { timeline } from "./timeline.js";
 
 const narrow = matchMedia("(max-width: 640px)");
+const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
 
-export function jobView(content, id, tab, refreshNow) {
-  const parts = Object.fromEntries(["head", "note", "figures", "graph", "epochs", "body"].map((name) => [name, h("div", {})]));
-  const tabs = h("nav", { class: "tabs", "aria-label": "Details" }, Object.entries(TABS).map(([key, [title]]) =>
-    h("a", { href: `#/jobs/${id}/${key}`, "aria-current": key === tab ? "page" : null }, title)));
+export function jobView(content, id, firstTab, refreshNow) {
+  const names = ["head", "note", "figures", "graph", "epochs", "latency", "body"];
+  const parts = Object.fromEntries(names.map((name) => [name, h("div", {})]));
+  const links = Object.entries(TABS).map(([key, [title]]) => h("a", { href: `#/jobs/${id}/${key}`, "data-tab": key }, title));
+  let tab = null;
+  let body = null; // of the tab that is shown: what an earlier one still loads goes nowhere
   let selected = null;
   let fixed = null; // what does not change while a job runs
   content.replaceChildren(parts.head, parts.note, parts.figures,
-    h("section", { class: "card", "aria-label": "Job graph" }, h("h2", {}, "Graph"), parts.graph,
-      h("p", { class: "legend" }, h("span", { class: "sw-idle" }, "idle"), h("span", { class: "sw-busy" }, "busy"),
-        h("span", { class: "sw-pressed" }, "back-pressured"), "a square is a slot")),
+    h("section", { class: "card", "aria-label": "Job graph" }, h("h2", {}, "Graph"), parts.graph),
     h("section", { class: "card", "aria-label": "Epochs" }, h("h2", {}, "Epochs"), parts.epochs),
-    tabs, parts.body);
+    parts.latency, h("nav", { class: "tabs", "aria-label": "Details" }, links), parts.body);
 
+  // Another tab of the same job: the page stays where it is, and so does the focus.
+  function show(next) {
+    if (next === tab) return;
+    tab = next;
+    for (const link of links) {
+      const chosen = link.dataset.tab === tab;
+      if (chosen) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+      if (chosen) link.parentElement.scrollTo({ left: link.offsetLeft - link.parentElement.offsetLeft - 60 });
+    }
+    parts.body.style.setProperty("min-height", `${parts.body.clientHeight}px`); // until there is something to show
+    body = h("div", {});
+    parts.body.replaceChildren(body);
+  }
   const select = (vertex) => {
     selected = vertex;
     if (tab !== "vertices") location.hash = `#/jobs/${id}/vertices`;
     refreshNow();
   };
+  show(firstTab);
 
   return {
     title: "Job",
+    job: id,
+    show,
     async refresh() {
       const job = await get(`/jobs/${id}`).catch((error) => { throw Object.assign(error, { gone: error.status === 404 }); });
       this.title = job.name;
@@ -46,21 +65,37 @@ export function jobView(content, id, tab, refreshNow) {
       update(parts.note, notes(job, failure));
       update(parts.figures, h("dl", { class: "numbers" }, numbers(figures(job))));
       update(parts.graph, job.vertices.length
-        ? h("div", { class: "graph", "data-key": "graph" }, graph(job, { selected, onSelect: select, upright: narrow.matches, room: parts.graph.clientWidth }))
-        : h("p", { class: "muted" }, "The program has not started its job yet."));
+        ? [h("div", { class: "graph", "data-key": "graph" }, graph(job, { selected, onSelect: select, upright: narrow.matches, room: parts.graph.clientWidth })), legend(job)]
+        : h("p", { class: "muted" }, ENDED.has(job.state) ? "The program ended without starting a job." : "The program has not started its job yet."));
       update(parts.epochs, timeline(job.epochs, fixed.targetMs));
-      await TABS[tab][1](parts.body, job, selected, select);
+      update(parts.latency, latencies(job.latency));
+      await TABS[tab][1](body, job, selected, select);
+      parts.body.style.removeProperty("min-height");
     },
   };
 }
 
+function legend(job) {
+  return h("p", { class: "legend" }, h("span", { class: "sw-idle" }, "idle"), h("span", { class: "sw-busy" }, "busy"),
+    h("span", { class: "sw-pressed" }, "back-pressured"), h("i", {}, "a square is a slot"),
+    hasFeedback(job) && h("span", { class: "sw-feedback" }, "back to the head of an iteration, in the next epoch"));
+}
+
 function figures(job) {
+  const over = ENDED.has(job.state);
   const sources = new Set(job.plan.nodes.filter((n) => n.inputs.length === 0).map((n) => n.id));
-  const read = job.vertices.filter((v) => sources.has(v.id)).reduce((sum, v) => sum + v.rates["records-out-per-second"], 0);
+  const read = job.vertices.filter((v) => sources.has(v.id)).reduce((sum, v) => sum + v.rates["records-in-per-second"], 0);
+  const marks = job.vertices.map((v) => v.watermark).filter((mark) => mark != null);
+  const mark = marks.length ? Math.min(...marks) : null;
+  const lag = over ? null : behind(mark, job.now);
+  const late = slowest(job.latency);
   return {
-    "Read now": rate(read), "Records in": count(job.totals.records_in), "Records out": count(job.totals.records_out),
-    Epochs: count(job.totals.epochs), Watermark: watermark(job.watermark), Late: count(job.totals.late_dropped),
-    Slots: count(job.slots), Running: duration(job.duration),
+    ...(over ? { "Read, on average": rate(job.totals.records_in / Math.max(0.001, job.duration / 1000)) } : { "Read now": rate(read) }),
+    "Records in": count(job.totals.records_in), "Records out": count(job.totals.records_out),
+    "Latency, p50": late ? [duration(late.p50_ms), h("small", {}, `p99 ${duration(late.p99_ms)}`)] : "–",
+    Watermark: [watermark(mark, { fraction: false }), lag && h("small", {}, lag)],
+    "Late, dropped": count(job.totals.late_dropped), Epochs: count(job.totals.epochs),
+    [over ? "Ran for" : "Running for"]: duration(job.duration),
   };
 }
 
@@ -68,7 +103,7 @@ function notes(job, failure) {
   const slow = job.vertices.find((v) => v.id === job.bottleneck);
   const restarts = job.drivers > 1 ? h("p", { class: "note" }, `Driver ${job.drivers}: the ones before died, and the job went on from its last checkpoint.`) : null;
   return [
-    failure && h("p", { class: "note bad", role: "alert" }, h("strong", {}, failure.exceptionName), ": ", failure.message.split("\n")[0], " ",
+    failure && h("p", { class: "note bad", role: "alert" }, h("strong", {}, shortName(failure.exceptionName)), ": ", failure.message.split("\n")[0], " ",
       h("a", { href: `#/jobs/${job.jid}/exceptions`, "data-key": "see-exceptions" }, "Details")),
     slow && h("p", { class: "note" }, "The bottleneck is ", h("strong", {}, slow.name), ": it holds epochs up, and what feeds it waits. ",
       job.epochs.at(-1)?.admitted != null && `A source may read ${count(job.epochs.at(-1).admitted)} records an epoch now.`),
@@ -80,20 +115,21 @@ function head(job, fixed) {
   const running = job.state === "RUNNING";
   const over = running ? null : `The job is ${job.state}.`;
   const noStorage = fixed.storage ? null : "Checkpointing is off: set execution.checkpointing.interval and a job folder.";
-  const alive = !["FINISHED", "FAILED", "CANCELED"].includes(job.state);
+  const alive = !ENDED.has(job.state);
   const button = (title, action, reason, kind) => h("button", {
     type: "button", class: kind, "data-key": `action-${title}`, "aria-disabled": reason ? "true" : null, title: reason,
     onclick: () => (reason ? toast(`${title}: ${reason}`) : action(job)),
   }, `${title}…`);
   return [h("div", { class: "head" },
     h("a", { href: "#/", "data-key": "back", "aria-label": "All jobs" }, "← Jobs"), h("h1", {}, job.name), badge(job.state),
-    h("span", { class: "muted mono hide-small" }, job.jid), h("span", { class: "space" }),
+    h("span", { class: "space" }),
     h("div", { class: "actions", role: "group", "aria-label": "Actions" },
       button("Savepoint", savepointDialog, over), button("Rescale", rescaleDialog, over ?? noStorage),
       button("Stop", stopDialog, over), alive
         ? button("Cancel", cancelDialog, job.state === "CANCELLING" ? over : null, "danger")
         : button("Resume", () => resume(job), null, "primary"))),
-  h("p", { class: "muted small hide-small" }, `started ${clock(job["start-time"])}`, alive ? "" : `, ended ${clock(job["end-time"])}`)];
+  h("p", { class: "muted small about" }, h("span", { class: "mono" }, job.jid), `started ${clock(job["start-time"])}`,
+    !alive && `ended ${clock(job["end-time"])}`, `${count(job.slots)} slot${job.slots === 1 ? "" : "s"}`)];
 }
 
 // From its newest savepoint, or its newest checkpoint if it has none.

@@ -30,7 +30,7 @@ function section(title, jobs, empty) {
       h("div", { class: "muted mono" }, j.jid.slice(0, 12))] },
     { title: "State", cell: (j) => badge(j.state) },
     { title: "Started", cell: (j) => clock(j["start-time"]) },
-    { title: "For", kind: "n", cell: (j) => duration(j.duration) },
+    { title: "Duration", kind: "n", cell: (j) => duration(j.duration) },
     { title: "Runtime", cell: (j) => j.runtime },
     { title: "Slots", kind: "n", cell: (j) => count(j.slots) },
     { title: "Records in", kind: "n", cell: (j) => count(j["records-in"]) },

@@ -12,13 +12,21 @@ import { TABS } from "./tabs.js";
 const content = document.getElementById("content");
 const connection = document.getElementById("connection");
 let polling = null;
+let view = null;
 
 function show() {
-  polling?.stop();
-  const [, page, id, tab] = location.hash.replace(/^#/, "").split("/");
+  const [, page, id, named] = location.hash.replace(/^#/, "").split("/");
+  const tab = Object.hasOwn(TABS, named ?? "") ? named : "vertices";
   const refreshNow = () => polling?.now();
-  const view = page === "jobs" && /^[0-9a-f]{32}$/.test(id ?? "")
-    ? jobView(content, id, tab in TABS ? tab : "vertices", refreshNow) : jobsView(content);
+  const isJob = page === "jobs" && /^[0-9a-f]{32}$/.test(id ?? "");
+  if (isJob && view?.job === id) {
+    view.show(tab);
+    refreshNow();
+    return;
+  }
+  polling?.stop();
+  view = isJob ? jobView(content, id, tab, refreshNow) : jobsView(content);
+  scrollTo(0, 0);
   polling = poll(async () => {
     await view.refresh();
     document.title = `${view.title} – Penstock`;
@@ -29,6 +37,7 @@ function show() {
 function trouble(error, pause) {
   if (error?.gone) {
     polling.stop();
+    view = null;
     content.replaceChildren(h("p", { class: "note bad", role: "alert" }, error.message), h("a", { href: "#/" }, "← Jobs"));
     return;
   }

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { badge, h, table, toast, update } from "./dom.js";
 import { submitDialog } from "./dialogs.js";
-import { bytes, clock, count, duration, percent, rate, watermark } from "./format.js";
+import { bytes, clock, count, duration, percent, rate, shortName, watermark } from "./format.js";
 
 const meter = (busy, pressed) => [
   h("span", { class: "meter", role: "img", "aria-label": `busy ${percent(busy)}, back-pressured ${percent(pressed)}` },
@@ -35,7 +35,7 @@ async function vertices(body, job, selected, select) {
       { title: "Records in", kind: "n", cell: (v) => count(v.metrics["read-records"]) },
       { title: "Records out", kind: "n", cell: (v) => count(v.metrics["write-records"]) },
       { title: "State entries", kind: "n", cell: (v) => count(v["state-entries"]) },
-      { title: "Watermark", cell: (v) => watermark(v.watermark) },
+      { title: "Watermark", kind: "line", cell: (v) => watermark(v.watermark) },
     ], all, "")),
     h("section", { class: "card" }, h("h2", {}, `Subtasks of ${chosen.name}`), table([
       { title: "Subtask", kind: "n", cell: (t) => t.subtask },
@@ -44,9 +44,18 @@ async function vertices(body, job, selected, select) {
       { title: "In", kind: "n", cell: (t) => rate(t["records-in-per-second"]) },
       { title: "Out", kind: "n", cell: (t) => rate(t["records-out-per-second"]) },
       { title: "State entries", kind: "n", cell: (t) => count(t["state-entries"]) },
-      { title: "Watermark", cell: (t) => watermark(t.watermark) },
-      { title: "Process", cell: (t) => h("span", { class: "mono" }, t.endpoint || "–") },
-    ], details.subtasks, "")));
+      { title: "Watermark", kind: "line", cell: (t) => watermark(t.watermark) },
+      { title: "Process", kind: "line", cell: (t) => h("span", { class: "mono" }, t.endpoint || "–") },
+    ], details.subtasks, ""), heldBack(chosen, details.subtasks, ENDED.has(job.state))));
+}
+
+// Event time is the least of all inputs: one subtask that reads nothing stops every window behind it.
+function heldBack(vertex, subtasks, over) {
+  const without = subtasks.filter((t) => t.watermark == null || t.watermark < -9e18);
+  if (over || without.length === 0 || without.length === subtasks.length) return null;
+  const which = without.length === 1 ? `Subtask ${without[0].subtask} has` : `Subtasks ${without.map((t) => t.subtask).join(", ")} have`;
+  return h("p", { class: "muted small" }, `${which} no watermark yet, and event time behind ${vertex.name} waits for it. `,
+    "If there is nothing for it to read, a watermark strategy with ", h("code", {}, "with_idleness"), " goes on without it.");
 }
 
 function partsOf(checkpoint, job) {
@@ -93,7 +102,7 @@ async function checkpoints(body, job) {
       { title: "Begun", cell: (c) => clock(c.trigger_timestamp) },
       { title: "Size", kind: "n", cell: (c) => bytes(c.state_size) },
       { title: "Duration", kind: "n", cell: (c) => duration(c.end_to_end_duration) },
-      { title: "", kind: "hide-small", cell: (c) => h("span", { class: "meter", "aria-hidden": "true" }, h("i", { class: "pressed", style: { width: `${(100 * c.end_to_end_duration) / longest}%` } })) },
+      { title: "", kind: "hide-small", cell: (c) => h("span", { class: "meter", "aria-hidden": "true" }, h("i", { class: "half", style: { width: `${(100 * c.end_to_end_duration) / longest}%` } })) },
       { title: "Alignment", kind: "n", cell: (c) => (Object.keys(c.tasks).length ? duration(aligned(c)) : "–") },
       { title: "", cell },
     ], found.history.slice(0, 25), "No checkpoint yet. Is execution.checkpointing.interval set?")));
@@ -125,7 +134,7 @@ async function exceptions(body, job) {
   update(body, h("section", { class: "card" }, h("h2", {}, "Exceptions, newest first"),
     entries.length === 0 && h("p", { class: "muted" }, "None."),
     entries.map((e, i) => h("details", { "data-key": `exception-${e.timestamp}`, open: i === 0 && job.state === "FAILED" },
-      h("summary", {}, h("span", { class: "muted" }, clock(e.timestamp), " "), h("strong", {}, e.exceptionName), " ", e.message.split("\n")[0]),
+      h("summary", {}, h("span", { class: "muted" }, clock(e.timestamp), " "), h("strong", {}, shortName(e.exceptionName)), " ", e.message.split("\n")[0]),
       h("pre", { "data-key": `trace-${e.timestamp}`, tabindex: 0 }, e.stacktrace))),
     truncated && h("p", { class: "muted" }, "Older ones are left out.")));
 }
@@ -171,8 +180,13 @@ async function configuration(body, job) {
 
 async function log(body, job) {
   const text = await get(`/jobs/${job.jid}/log`, { size: 65536 });
+  const before = body.querySelector("pre");
+  const following = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 4;
   update(body, h("section", { class: "card" }, h("h2", {}, "What the driver printed"),
-    text ? h("pre", { "data-key": "log", tabindex: 0 }, text) : h("p", { class: "muted" }, "Nothing, or the job was not started by penstock.")));
+    text ? h("pre", { "data-key": "log", tabindex: 0, "aria-label": "Log" }, text)
+      : h("p", { class: "muted" }, "Nothing, or the job was not started by penstock.")));
+  const shown = body.querySelector("pre");
+  if (shown && following) shown.scrollTop = shown.scrollHeight;
 }
 
 export const numbers = (values) => Object.entries(values).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
