@@ -69,6 +69,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._interval_ms = cluster.number(DISCOVERY_PROPERTY, _DISCOVERY_MS)
         self._most = cluster.number(MAX_RECORDS_PROPERTY, UNLIMITED_EPOCH_RECORDS)
         self._partitions: list[_Partition] = []
+        self._paused: frozenset[str] = frozenset()
         self._found_any = False
         self._looked_ms: int | None = None
         self._admin_client: Any = None
@@ -94,12 +95,19 @@ class KafkaEnumerator(SplitEnumerator):
 
     # ---------------------------------------------------------------- planning
 
+    def pause(self, splits: frozenset[str]) -> None:
+        self._paused = splits
+
     def plan(self, *, now_ms: int, max_records: int | None) -> SourcePlan:
         known = len(self._partitions)
         self._discover(now_ms)
         open_ = [(ordinal, p) for ordinal, p in enumerate(self._partitions) if not p.ended]
         ends = self._ends([p for _, p in open_])
-        backlog = [max(0, end - p.position) for (_, p), end in zip(open_, ends, strict=True)]
+        # One that waits for others has nothing to be read, and leaves its part of the budget to them.
+        backlog = [
+            0 if str(p.id) in self._paused else max(0, end - p.position)
+            for (_, p), end in zip(open_, ends, strict=True)
+        ]
         shares = share(backlog, min(self._most, self._most if max_records is None else max_records))
         ranges = []
         for (ordinal, partition), admitted in zip(open_, shares, strict=True):
