@@ -6,12 +6,16 @@ plan, so a repeated epoch reads the same whatever the clock says then.
 
 from __future__ import annotations
 
+from penstock.jobmanager.epoch_cost import EpochCost
+
 FIRST_RECORDS = 10_000  # before anything is known about the job's speed
 _LEAST = 100
-_GROWTH = (
-    2.0  # an epoch is at most this much larger than the largest seen lately: one lucky epoch must not flood the next
-)
-_MEMORY = 0.5  # weight of the newest epoch in the estimate
+# An epoch is at most this much larger than the one before: one lucky epoch must not flood the next. Less for one that already
+# takes its time: what looks like room there is a guess.
+_GROWTH, _CAREFUL_GROWTH = 2.0, 1.25
+# Of what an epoch costs by itself, at least this much on top is for records. Where that cost alone is near the target or
+# beyond it (a commit that takes its time whatever is in it), reading less would make epochs hardly shorter, only emptier.
+_WORK = 1 / 3
 
 
 class Admission:
@@ -19,8 +23,7 @@ class Admission:
 
     def __init__(self, *, most: int | None, target_ms: int | None) -> None:
         self._most, self._target_ms = most, target_ms
-        self._ms_per_record: float | None = None
-        self._fixed_ms: float | None = None  # what an epoch costs with nothing to read
+        self._cost = EpochCost()
         self._admitted = FIRST_RECORDS
 
     @property
@@ -34,15 +37,12 @@ class Admission:
         if self._target_ms is None or duration_ms <= 0:
             return
         if records < _LEAST:
-            self._fixed_ms = _blend(self._fixed_ms, duration_ms)
+            self._cost.observe_quiet(duration_ms)
             return
-        fixed = min(self._fixed_ms or 0.0, duration_ms * 0.9)
-        self._ms_per_record = _blend(self._ms_per_record, (duration_ms - fixed) / records)
-        wanted = max(self._target_ms - (self._fixed_ms or 0.0), self._target_ms * 0.1) / self._ms_per_record
+        self._cost.observe(records, duration_ms)
+        fixed = self._cost.fixed_ms
+        wanted = max(self._target_ms - fixed, fixed * _WORK) / self._cost.ms_per_record
         # A small epoch says little about how a large one would do, so growth is from what was really read.
-        ceiling = max(self._admitted if records < self._admitted / 2 else 0, records * _GROWTH)
+        growth = _GROWTH if duration_ms < self._target_ms / 2 else _CAREFUL_GROWTH
+        ceiling = max(self._admitted if records < self._admitted / 2 else 0, records * growth)
         self._admitted = max(_LEAST, int(min(wanted, ceiling)))
-
-
-def _blend(before: float | None, now: float) -> float:
-    return now if before is None else before * (1 - _MEMORY) + now * _MEMORY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from penstock.common import Configuration, WatermarkStrategy
@@ -13,12 +15,15 @@ from penstock.jobmanager.settings import JobSettings
 from penstock.testing import ListSink
 
 
-def run(admission: Admission, epochs: int, *, ms_per_record: float, fixed_ms: float = 100.0) -> list[float]:
+def run(
+    admission: Admission, epochs: int, *, ms_per_record: float, fixed_ms: float = 100.0, noise: float = 0.0
+) -> list[float]:
     """Epochs with an endless backlog; their durations."""
-    durations = []
+    durations, luck = [], random.Random(7)
     for _ in range(epochs):
         assert admission.max_records is not None
-        durations.append(fixed_ms + ms_per_record * admission.max_records)
+        exactly = fixed_ms + ms_per_record * admission.max_records
+        durations.append(exactly * (1 + luck.uniform(-noise, noise)))
         admission.observe(records=admission.max_records, duration_ms=durations[-1])
     return durations
 
@@ -45,6 +50,18 @@ def test_a_job_that_becomes_slower_gets_less_at_once() -> None:
     assert durations[-1] <= 1300
     assert admission.max_records is not None
     assert admission.max_records < before / 5
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_an_epoch_that_takes_its_time_whatever_it_brings_is_not_starved(noise: float) -> None:
+    """A commit of 3 s with a target of 1 s: less to read would not make it shorter."""
+    admission = Admission(most=None, target_ms=1000)
+    run(admission, 15, ms_per_record=0.05)
+    slow = run(admission, 60, ms_per_record=0.05, fixed_ms=3000.0, noise=noise)
+    assert admission.max_records is not None
+    assert admission.max_records > 3000  # at least 5 % of the time is for records; it was 0.2 %
+    assert max(slow[20:]) < 3000 * 1.34 * (1 + noise) + 1000  # and it stays at about a third on top
+    assert all(duration < 1500 for duration in run(admission, 15, ms_per_record=0.05)[-5:])  # and back
 
 
 def test_the_set_maximum_holds_whatever_the_target_would_allow() -> None:
