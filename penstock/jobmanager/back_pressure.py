@@ -20,6 +20,7 @@ _SHARE: Final = (
     0.25  # of the epoch: if even the slowest vertex worked less, the time went elsewhere (planning, storage)
 )
 _ALL_IT_GOT: Final = 0.95
+_A_MOMENT_MS: Final = 1.0  # it takes as much to ask whether a commit is over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,22 @@ class EpochBounds:
         admitted = self.admitted
         more_to_read = admitted is not None and any(records >= admitted * _ALL_IT_GOT for records in read)
         return more_to_read and duration_ms >= self.target_ms / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTime:
+    """Of one sink, in an epoch."""
+
+    took_ms: float = 0.0  # beside other epochs or not
+    held_ms: float = 0.0  # the part of it in which the job waited for it
+
+    def and_(self, other: CommitTime) -> CommitTime:
+        return CommitTime(took_ms=self.took_ms + other.took_ms, held_ms=self.held_ms + other.held_ms)
+
+    def after(self, work_ms: float) -> float:
+        """How long an epoch must take because of a sink that worked so long in the slots: what was waited for comes on top,
+        and once commits are waited for, epochs follow each other as fast as they do."""
+        return max(work_ms + self.held_ms, self.took_ms) if self.held_ms > _A_MOMENT_MS else work_ms
 
 
 def slowest(work_ms: Mapping[VertexId, float], duration_ms: float) -> VertexId | None:

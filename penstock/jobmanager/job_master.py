@@ -332,6 +332,7 @@ class JobMaster:
             checkpoint_bytes=settled.size,
             manifest_ms=settled.manifest_ms,
             commit_ms=settled.commit_ms,
+            commits=self._sinks.take_times(),
             generation=int(self.generation),
             latency=self._latency.summary(),
             bounds=EpochBounds(

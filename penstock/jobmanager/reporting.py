@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import JobVertex
-from penstock.jobmanager.back_pressure import EpochBounds, feeders, slowest, waited_ms
+from penstock.jobmanager.back_pressure import CommitTime, EpochBounds, feeders, slowest, waited_ms
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, TaskAck
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.protocol.ids import TaskId, VertexId
@@ -26,7 +26,9 @@ def epoch_report(
     generation: int,
     latency: list[dict[str, Any]] | None = None,
     bounds: EpochBounds | None = None,
+    commits: Mapping[str, CommitTime] | None = None,
 ) -> EpochReport:
+    """`commits`: by sink."""
     of_vertex = {
         vertex.id: _vertex_report(vertex, [acks[TaskId(vertex.id, i)] for i in range(vertex.parallelism)])
         for vertex in graph.job.vertices.values()
@@ -41,7 +43,10 @@ def epoch_report(
     ]
     bounds = bounds or EpochBounds()
     held_up = bounds.held_up(duration_ms, (source["records_in"] for source in sources))
-    bottleneck = _press(graph, of_vertex, acks, duration_ms, commit_ms) if held_up else None
+    committed = _by_vertex(graph, commits or {})
+    for vertex_id, spent in committed.items():
+        of_vertex[vertex_id]["commit_ms"] = round(spent.took_ms, 2)
+    bottleneck = _press(graph, of_vertex, acks, duration_ms, committed) if held_up else None
     return EpochReport(
         epoch=plan.epoch,
         wall_ms=wall_ms,
@@ -72,13 +77,11 @@ def _press(
     reports: Mapping[VertexId, dict[str, Any]],
     acks: Mapping[TaskId, TaskAck],
     duration_ms: float,
-    commit_ms: float,
+    committed: Mapping[VertexId, CommitTime],
 ) -> int | None:
     """The vertex that held the epoch up; those that feed it get the time they waited for it."""
     work = {vertex: _work_ms([ack for task, ack in acks.items() if task.vertex == vertex]) for vertex in reports}
-    with_sinks = [v.id for v in graph.job.vertices.values() if any(node.kind == "sink" for node in v.nodes)]
-    if len(with_sinks) == 1:  # else nobody knows whose commits took the time
-        work[with_sinks[0]] += commit_ms
+    work |= {vertex: spent.after(work[vertex]) for vertex, spent in committed.items()}
     found = slowest(work, duration_ms)
     if found is None:
         return None
@@ -90,6 +93,15 @@ def _press(
         ]
         reports[vertex]["back_pressured_ms"] = round(sum(columns["back_pressured_ms"]), 2)
     return int(found)
+
+
+def _by_vertex(graph: ExecutionGraph, commits: Mapping[str, CommitTime]) -> dict[VertexId, CommitTime]:
+    found: dict[VertexId, CommitTime] = {}
+    for vertex in graph.job.vertices.values():
+        for node in vertex.nodes:
+            if node.operator_id in commits:
+                found[vertex.id] = found.get(vertex.id, CommitTime()).and_(commits[node.operator_id])
+    return found
 
 
 def _work_ms(acks: list[TaskAck]) -> float:
@@ -118,6 +130,7 @@ def _vertex_report(vertex: JobVertex, acks: list[TaskAck]) -> dict[str, Any]:
         "watermark": min(ack.watermark for ack in acks),
         "state_entries": sum(ack.state_entries for ack in acks),
         "snapshot_ms": round(max(ack.snapshot_ms for ack in acks), 2),
+        "commit_ms": 0.0,
         "late_dropped": sum(total(operator, "late_dropped") for operator in operators),
         "operators": {
             operator: {

@@ -17,6 +17,7 @@ from penstock.checkpoint.manifest import Manifest, unpack_committables
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.connectors.base import Committer, Sink
 from penstock.errors import CheckpointFailedError, FencedError
+from penstock.jobmanager.back_pressure import CommitTime
 from penstock.jobmanager.faults import CrashPoint
 from penstock.jobmanager.latency import LatencyTracker
 
@@ -44,6 +45,16 @@ class SinkCommits:
         self._reach, self._timeout_s = reach, timeout_ms / 1000
         self._now, self._latency = now_ms, latency
         self._running: _Background | None = None
+        self._times: dict[str, CommitTime] = {}
+
+    def take_times(self) -> dict[str, CommitTime]:
+        """Of the commits that have ended since the last call, by sink."""
+        taken, self._times = self._times, {}
+        return taken
+
+    def _spent(self, sink_id: str, took_s: float, held_s: float) -> None:
+        spent = CommitTime(took_ms=took_s * 1000, held_ms=held_s * 1000)
+        self._times[sink_id] = self._times.get(sink_id, CommitTime()).and_(spent)
 
     def commit(self, epoch: int, committables: Mapping[str, list[Any]], *, background: bool = False) -> float:
         """How long the caller was held up, in ms. `background` allows committers to go on when this returns; only for output
@@ -58,7 +69,10 @@ class SinkCommits:
                 continue
             if index or len(self.committers) == 1:
                 self._reach("during-sink-commit", epoch)
+            began = time.perf_counter()
             committer.commit(epoch, made)
+            took_s = time.perf_counter() - began
+            self._spent(sink_id, took_s, took_s)
             self._latency.committed(sink_id, epoch, self._now())
         if not behind:
             self._latency.all_committed(epoch)
@@ -79,6 +93,7 @@ class SinkCommits:
         running = self._running
         if running is None:
             return 0.0
+        began = time.perf_counter()
         if not running.over.wait(self._timeout_s):
             raise CheckpointFailedError(
                 f"the sinks' commit of epoch {running.epoch} did not end within {self._timeout_s:.0f} s: the other system hangs, "
@@ -87,8 +102,9 @@ class SinkCommits:
         self._running = None
         if running.error is not None:
             raise running.error
-        for sink_id, at_ms in running.committed:
-            self._latency.committed(sink_id, running.epoch, at_ms)
+        for done in running.committed:
+            self._latency.committed(done.sink_id, running.epoch, done.at_ms)
+            self._spent(done.sink_id, done.ended - done.began, max(0.0, done.ended - max(done.began, began)))
         self._latency.all_committed(running.epoch)
         return running.duration_ms
 
@@ -128,6 +144,13 @@ class _Commit(NamedTuple):
     committables: Sequence[Any]
 
 
+class _Committed(NamedTuple):
+    sink_id: str
+    at_ms: int
+    began: float
+    ended: float
+
+
 class _Background:
     """Commits of one epoch, one after the other, in a thread of their own."""
 
@@ -141,7 +164,7 @@ class _Background:
         alone: bool,
     ) -> None:
         self.epoch, self._commits, self._reach, self._now, self._alone = epoch, commits, reach, now_ms, alone
-        self.committed: list[tuple[str, int]] = []  # sink, and when
+        self.committed: list[_Committed] = []
         self.over = threading.Event()
         self.error: BaseException | None = None
         self.duration_ms = 0.0
@@ -154,8 +177,9 @@ class _Background:
             for index, commit in enumerate(self._commits):
                 if index or self._alone:
                     self._reach("during-sink-commit", self.epoch)
+                began = time.perf_counter()
                 commit.committer.commit(self.epoch, commit.committables)
-                self.committed.append((commit.sink_id, self._now()))
+                self.committed.append(_Committed(commit.sink_id, self._now(), began, time.perf_counter()))
             self._reach("after-sink-commit", self.epoch)
         except BaseException as error:
             self.error = error

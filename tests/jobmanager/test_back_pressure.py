@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import JobClient, StreamExecutionEnvironment
-from penstock.jobmanager.back_pressure import EpochBounds, slowest, waited_ms
+from penstock.jobmanager.back_pressure import CommitTime, EpochBounds, slowest, waited_ms
 from penstock.jobmanager.dispatcher import Dispatcher
 from penstock.jobmanager.home import JobHome
 from penstock.jobmanager.rest.app import create_app
@@ -56,6 +56,62 @@ def test_a_feeder_waits_while_the_bottleneck_works_but_not_while_it_works_itself
     assert waited_ms(duration_ms=1000, busy_ms=100, blocked_ms=0, bottleneck_ms=700) == 700
     assert waited_ms(duration_ms=1000, busy_ms=600, blocked_ms=0, bottleneck_ms=700) == 400
     assert waited_ms(duration_ms=1000, busy_ms=100, blocked_ms=800, bottleneck_ms=700) == 800
+
+
+def test_a_commit_counts_where_it_was_waited_for_or_paces_the_epochs() -> None:
+    assert CommitTime(took_ms=500, held_ms=500).after(300) == 800  # in the way of the next epoch
+    assert CommitTime(took_ms=500, held_ms=0.1).after(300) == 300  # beside it, and over in time
+    assert CommitTime(took_ms=1300, held_ms=300).after(600) == 1300  # beside it, but epochs wait for commits
+
+
+class _SlowCommits(ListSink):
+    """A commit takes `seconds`, beside the next epoch or not."""
+
+    def __init__(self, name: str, seconds: float, *, beside: bool) -> None:
+        super().__init__(name)
+        self._seconds, self._beside = seconds, beside
+
+    def create_committer(self, sink_id: str) -> Committer:
+        return _SlowCommitter(super().create_committer(sink_id), self._seconds, beside=self._beside)
+
+
+class _SlowCommitter(Committer):
+    def __init__(self, inner: Committer, seconds: float, *, beside: bool) -> None:
+        self._inner, self._seconds, self.commits_beside_next_epoch = inner, seconds, beside
+
+    def commit(self, epoch: int, committables: Sequence[Any]) -> None:
+        time.sleep(self._seconds)
+        self._inner.commit(epoch, committables)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_of_several_sinks_the_one_whose_commit_is_slow_is_named(tmp_path: Path, beside: bool) -> None:
+    settings = {
+        "penstock.runtime": "embedded",
+        "penstock.epoch.interval": "10 ms",
+        "penstock.epoch.max-records": "100",
+        "penstock.job.dir": str(tmp_path),
+        "execution.checkpointing.interval": "0 ms",
+    }
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
+    source = DataGeneratorSource(lambda index: index, 500)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+    for name, seconds in (("fast", 0.0), ("slow", 0.1), ("also fast", 0.001)):
+        stream.rebalance().sink_to(_SlowCommits(f"{name} {beside}", seconds, beside=beside)).name(name).uid(name)
+    client = env.execute_async("three sinks")
+    client.get_job_execution_result().result()
+    full = [report for report in client.epoch_reports()[1:] if report.records_in]  # those before had nothing to commit
+    assert len(full) >= 3
+    for report in full:
+        names = {vertex["id"]: vertex["name"] for vertex in report.vertices}
+        assert names[report.bottleneck or -1] == "slow"
+        spent = {vertex["name"]: vertex["commit_ms"] for vertex in report.vertices}
+        assert spent["slow"] >= 100
+        assert spent["slow"] > spent["also fast"] >= 1
+        assert sum(spent.values()) <= report.commit_ms + 1
+        fed = {v["name"]: v["back_pressured_ms"] for v in report.vertices}
+        assert fed["numbers"] > 20
+        assert fed["fast"] == 0
 
 
 class _Slow(Sink):
