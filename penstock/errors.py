@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class PenstockError(Exception):
     """Root of everything Penstock raises on purpose."""
@@ -53,3 +55,32 @@ class SlotError(PenstockError):
 
 class JobFailedError(PenstockError):
     """The job ended in state FAILED: its restart strategy allowed no further attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTask:
+    """Where an error came from: which subtask of which vertex, in which process (`host:pid`; empty: the driver's)."""
+
+    vertex: str
+    subtask: int
+    parallelism: int
+    process: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.vertex} ({self.subtask + 1}/{self.parallelism})"
+
+
+def blame(error: BaseException, task: FailedTask) -> None:
+    """Remember with an error which task it came from. The first one to know is right."""
+    if failed_task(error) is None:
+        error.__dict__["failed_task"] = task
+
+
+def failed_task(error: BaseException | None) -> FailedTask | None:
+    """Of the error, or of what caused it."""
+    while error is not None:
+        found = error.__dict__.get("failed_task")
+        if isinstance(found, FailedTask):
+            return found
+        error = error.__cause__
+    return None

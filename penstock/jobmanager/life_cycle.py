@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.common.job_status import JobStatus
-from penstock.errors import ProtocolError
+from penstock.errors import ProtocolError, failed_task
 
 _S = JobStatus
 # Flink's transitions. A failure passes through FAILING even when the next step follows at once, so that every failure
@@ -44,9 +44,12 @@ class Failure:
     message: str
     stacktrace: str
     epoch: int | None = None  # the one that failed
+    task: str | None = None  # vertex and subtask, if it came from one
+    process: str | None = None  # where that ran; empty: in the driver
 
     @staticmethod
     def of(error: BaseException, at_ms: int, epoch: int | None = None) -> Failure:
+        task = failed_task(error)
         text = "".join(traceback.format_exception(error))
         return Failure(
             at_ms=at_ms,
@@ -54,6 +57,8 @@ class Failure:
             message=str(error)[:4000],
             stacktrace=text if len(text) <= 20_000 else f"{text[:2000]}\n…\n{text[-18_000:]}",
             epoch=epoch,
+            task=None if task is None else str(task),
+            process=None if task is None else task.process,
         )
 
 

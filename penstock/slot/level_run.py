@@ -11,7 +11,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from penstock.checkpoint.snapshot_writer import SnapshotWriter
-from penstock.errors import ProtocolError
+from penstock.errors import FailedTask, ProtocolError, blame
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
 from penstock.jobmanager.settings import JobSettings
@@ -198,7 +198,11 @@ class LevelRun:
             )
         started = time.perf_counter()
         state_id = self._graph.vertex(task).state_id
-        written = self._writer.write(self._plan, task, state_id, self._attempt, taken[0].contents)
+        try:
+            written = self._writer.write(self._plan, task, state_id, self._attempt, taken[0].contents)
+        except Exception as error:
+            blame(error, self.failed_task(task))
+            raise
         held.frozen, held.frozen_checkpoint = self._attempt, barrier.checkpoint
         ack = TaskAck(
             task=task,
@@ -225,6 +229,12 @@ class LevelRun:
         )
         self._buffer.add(self._slot, ACK_LEVEL, int(task.vertex), 0, 0, ACK, dump_by_value(ack))
 
+    def failed_task(self, task: TaskId) -> FailedTask:
+        vertex = self._graph.vertex(task)
+        return FailedTask(
+            vertex=vertex.name, subtask=task.subtask, parallelism=vertex.parallelism, process=self._slot_name
+        )
+
     # ---------------------------------------------------------------- time
 
     def _timed(self, task: TaskId) -> _Timed:
@@ -241,7 +251,9 @@ class _Timed:
         self._run._current = self._task
         self._started = time.perf_counter()
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            blame(error, self._run.failed_task(self._task))
         spent = time.perf_counter() - self._started
         self._run._busy[self._task] = self._run._busy.get(self._task, 0.0) + spent
         self._run._current = None

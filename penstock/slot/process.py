@@ -29,7 +29,14 @@ from penstock.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.upload import BackgroundUploads, ImmediateUploads, Uploaded, Uploads
-from penstock.errors import JobDefinitionError, PenstockError, SlotError, StateLostError, UserFunctionError
+from penstock.errors import (
+    JobDefinitionError,
+    PenstockError,
+    SlotError,
+    StateLostError,
+    UserFunctionError,
+    failed_task,
+)
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.settings import JobSettings
 from penstock.slot.exchange_rows import SCHEMA
@@ -180,6 +187,7 @@ class SlotProcess:
             "type": type(error).__name__,
             "message": str(error) or repr(error),
             "traceback": "".join(traceback.format_exception(error)),
+            "task": failed_task(error),
         }
         with self._driver_lock:
             self._driver.send_message(report)

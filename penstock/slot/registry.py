@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.upload import SlotLost, UploadEvent
+from penstock.errors import FailedTask
 from penstock.jobmanager.epoch import EpochPlan
 from penstock.slot.remote_storage import serve_storage
 from penstock.slot.wire import Frame, Wire
@@ -47,6 +48,7 @@ class SlotFailure:
     type: str
     message: str
     traceback: str
+    task: FailedTask | None = None
 
 
 class SlotRegistry:
@@ -242,5 +244,6 @@ class SlotRegistry:
                     type=report["type"],
                     message=report["message"],
                     traceback=report["traceback"],
+                    task=report.get("task"),
                 )
                 self._lock.notify_all()

@@ -34,6 +34,7 @@ from penstock.errors import (
     PenstockError,
     StateLostError,
     UserFunctionError,
+    blame,
 )
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.job_master import JobMaster
@@ -367,6 +368,8 @@ class _Attempt:
             "definition": JobDefinitionError,
         }
         explained: PenstockError = kinds.get(failure.kind, PenstockError)(failure.message)
+        if failure.task is not None:
+            blame(explained, failure.task)
         explained.add_note(f"in slot {failure.slot}, epoch {failure.epoch}:\n{failure.traceback}")
         return explained
 

@@ -18,7 +18,7 @@ from penstock.checkpoint.restore import contents_for
 from penstock.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.upload import Uploads
-from penstock.errors import StorageError
+from penstock.errors import FailedTask, StorageError, blame
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
 from penstock.operators.iteration import Feedback
@@ -100,7 +100,8 @@ class Execution:
             if restore_from is not None:
                 self._reach("during-restore")
                 self._restore(task, held, restore_from)
-            held.subtask.open()
+            with self._blamed(held):
+                held.subtask.open()
 
     def _add(self, task: TaskId, subtask: Subtask) -> None:
         held = self._tasks[task] = _Task(subtask, {c.channel: deque() for c in subtask.channels})
@@ -272,20 +273,31 @@ class Execution:
             elif isinstance(event, Barrier):
                 self._reach("barrier")
             held.inputs[channel].popleft()
-            held.subtask.receive(channel, event)
+            with self._blamed(held):
+                held.subtask.receive(channel, event)
         held.busy += time.perf_counter() - held.stepped
         held.stepped = 0.0
         self._acknowledge_complete(task, held)
+
+    @contextlib.contextmanager
+    def _blamed(self, held: _Task) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            task, vertex = held.subtask.task, held.subtask.vertex
+            blame(error, FailedTask(vertex=vertex.name, subtask=task.subtask, parallelism=vertex.parallelism))
+            raise
 
     def _read_on(self, held: _Task) -> None:
         assert held.reading is not None
         assert held.epoch is not None
         self._reach("source-block")
-        try:
-            next(held.reading)
-        except StopIteration:
-            held.reading = None
-            held.subtask.take_snapshot(Barrier(held.epoch, self._plans[held.epoch].snapshot))
+        with self._blamed(held):
+            try:
+                next(held.reading)
+            except StopIteration:
+                held.reading = None
+                held.subtask.take_snapshot(Barrier(held.epoch, self._plans[held.epoch].snapshot))
 
     def run_in_order(self) -> None:
         """Everything under way, level by level, subtask by subtask, channel by channel: what the slots do."""

@@ -12,6 +12,7 @@ from penstock.common.restart_strategy import RestartStrategies
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import JobFailedError, ProtocolError
 from penstock.jobmanager.life_cycle import SUCCESSORS, Failure, LifeCycle
+from penstock.state.key_groups import key_group, subtask_of
 
 
 def _story(life: LifeCycle) -> list[str]:
@@ -91,7 +92,9 @@ def test_a_jobs_client_has_the_whole_story_of_a_failed_job(monkeypatch: pytest.M
     monkeypatch.setenv("PENSTOCK_RUNTIME", "embedded")
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 1))
-    env.from_collection([1]).map(lambda n: n // 0).uid("div").print()
+    subtask = subtask_of(key_group(1, 128), 4, 128)
+    keyed = env.set_parallelism(4).from_collection([1]).key_by(lambda n: n)
+    keyed.map(lambda n: n // 0).uid("div").disable_chaining().print().disable_chaining()
     client = env.execute_async()
     with pytest.raises(JobFailedError):
         client.get_job_execution_result().result()
@@ -102,6 +105,7 @@ def test_a_jobs_client_has_the_whole_story_of_a_failed_job(monkeypatch: pytest.M
     assert len(story["exceptions"]) == 2
     assert "'div'" in story["exceptions"][0]["message"]
     assert "ZeroDivisionError" in story["exceptions"][0]["stacktrace"]
+    assert story["exceptions"][0]["task"] == f"Map ({subtask + 1}/4)"
     assert client.get_job_status().result() is S.FAILED
 
 

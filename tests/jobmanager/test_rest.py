@@ -193,6 +193,9 @@ def test_a_program_is_uploaded_and_run_and_its_failure_is_told(rest: httpx.Clien
     history = _get(rest, f"/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"]
     assert "'divide'" in history[0]["message"]
     assert "ZeroDivisionError" in history[0]["stacktrace"]
+    assert history[0]["taskName"] == "Collection Source → Map → Sink: Print to Std. Out (1/1)"
+    driver = _get(rest, f"/jobs/{job_id}/facts")["process"]
+    assert history[0]["taskManagerId"] == history[0]["endpoint"] == f"{driver['host']}:{driver['pid']}"
     eventually(lambda: "UserFunctionError" in rest.get(f"/jobs/{job_id}/log").text, "the log")
     assert rest.patch(f"/jobs/{job_id}").status_code == 409
     assert rest.delete(f"/programs/{stored}").status_code == 200

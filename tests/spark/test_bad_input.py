@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from penstock.errors import (
     JobDefinitionError,
     JobFailedError,
     StorageError,
+    failed_task,
 )
 
 pytestmark = pytest.mark.spark
@@ -62,6 +64,10 @@ def test_a_throwing_function_names_operator_uid_and_record_and_leaves_no_process
     assert "'risky-map'" in message
     assert "ZeroDivisionError" in message
     assert "record 7" in message
+    task = failed_task(caught.value)
+    assert task is not None
+    assert re.fullmatch(r".*risky.* \(1/\d\)", str(task))
+    assert re.fullmatch(r".+:\d+", task.process)
     deadline = time.monotonic() + 10
     while slot_processes() and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -215,15 +215,20 @@ def config(facts: Json) -> Json:
 def exceptions(facts: Json, most: int) -> Json:
     """The newest first."""
     newest = list(reversed(facts["exceptions"]))
+    driver = f"{facts['process'].get('host')}:{facts['process'].get('pid')}"
+
+    def process(entry: Json) -> str | None:
+        return entry["process"] or driver if entry.get("task") else None
+
     entries = [
         {
             "exceptionName": entry["name"],
             "message": entry["message"],
             "stacktrace": entry["stacktrace"],
             "timestamp": entry["at_ms"],
-            "taskName": None,
-            "endpoint": None,
-            "taskManagerId": None,
+            "taskName": entry.get("task"),
+            "endpoint": process(entry),
+            "taskManagerId": process(entry),
             "failureLabels": {},
             "concurrentExceptions": [],
         }
