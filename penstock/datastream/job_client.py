@@ -16,6 +16,7 @@ from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
 from penstock.errors import PenstockError
 from penstock.graph.notebook import table
+from penstock.jobmanager.asked_checkpoints import CheckpointRequest
 from penstock.jobmanager.checkpoint_statistics import CheckpointStatistics
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
@@ -135,6 +136,12 @@ class JobClient:
         """
         request = SavepointRequest(directory=savepoint_directory, stop=True, drain=advance_to_end_of_event_time)
         return CompletableFuture(self._job.master.requests.savepoint(request))
+
+    def trigger_checkpoint(self, checkpoint_type: str = "CONFIGURED") -> CompletableFuture[int]:
+        """A checkpoint at the end of the next epoch, whatever the interval says; the future gives its number when it is
+        complete. "FULL" holds all state instead of what changed since the last one; "INCREMENTAL" is as "CONFIGURED" here."""
+        request = CheckpointRequest(full=checkpoint_type.upper() == "FULL")
+        return CompletableFuture(self._job.master.requests.checkpoint(request))
 
     def rescale(self, parallelism: int) -> CompletableFuture[RescaleResult]:
         """Change the parallelism of the running job, between two epochs: operators that were given one of their own keep

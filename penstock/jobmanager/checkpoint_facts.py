@@ -51,7 +51,9 @@ def with_statistics(checkpoints: dict[str, Any], statistics: Statistics) -> dict
             history.append(entry)
         else:
             history.append({**entry, "status": "IN_PROGRESS"})
-    history.extend(_unreported(record) for record in settled.values())
+    # A newer one than any report tells of was completed a moment ago, and its report, with its subtasks, comes next.
+    reported = max((entry["id"] for entry in checkpoints["history"]), default=0)
+    history.extend(_unreported(r) for r in settled.values() if r.status == "failed" or r.checkpoint_id <= reported)
     history.sort(key=lambda entry: entry["trigger_ms"])
     savepoints = sum(entry["is_savepoint"] for entry in history)
     restored = next((r for r in reversed(statistics.history) if r.status == "restored"), None)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from penstock.errors import PenstockError
 from penstock.jobmanager.facts import FactsRecorder
+from penstock.jobmanager.home import is_job_id
 
 if TYPE_CHECKING:
     from penstock.common.completable_future import CompletableFuture
@@ -33,6 +34,7 @@ class SteeredJob(Protocol):
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]: ...
+    def trigger_checkpoint(self, checkpoint_type: str = "CONFIGURED") -> CompletableFuture[int]: ...
     def rescale(self, parallelism: int) -> CompletableFuture[Any]: ...
     def query_state(self, uid: str, state_name: str, key: Any) -> CompletableFuture[Any]: ...
 
@@ -50,7 +52,7 @@ def refuse(status: int, message: str) -> Answer:
 
 def operation_document(facts: Mapping[str, Any], kind: str, trigger_id: str) -> Json | None:
     """A long action as Flink describes it; None if the job knows of none with that id."""
-    kinds = ("savepoint", "stop") if kind == "savepoints" else (kind,)
+    kinds = {"savepoints": ("savepoint", "stop"), "checkpoints": ("checkpoint",)}.get(kind, (kind,))
     found = next((o for o in facts["operations"] if o["trigger_id"] == trigger_id and o["kind"] in kinds), None)
     if found is None:
         return None
@@ -58,7 +60,10 @@ def operation_document(facts: Mapping[str, Any], kind: str, trigger_id: str) -> 
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
     if found["failure"] is not None:
         cause = {"class": found["failure"]["class"], "stack-trace": found["failure"]["message"]}
-        return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
+        name = "failureCause" if kind == "checkpoints" else "failure-cause"  # Flink's names
+        return {"status": {"id": "COMPLETED"}, "operation": {name: cause}}
+    if kind == "checkpoints":
+        return {"status": {"id": "COMPLETED"}, "operation": {"checkpointId": int(found["location"])}}
     return {"status": {"id": "COMPLETED"}, "operation": {"location": found["location"]}}
 
 
@@ -87,11 +92,13 @@ class JobControl:
                 return self._cancel(query.get("mode", "cancel"))
             case ["POST", "jobs", _, "savepoints"]:
                 return self._savepoint(body)
+            case ["POST", "jobs", _, "checkpoints"]:
+                return self._checkpoint(body)
             case ["POST", "jobs", _, "stop"]:
                 return self._stop(body)
             case ["PATCH", "jobs", _, "rescaling"]:
                 return self._rescale(query)
-            case ["GET", "jobs", _, ("savepoints" | "rescaling") as kind, trigger_id]:
+            case ["GET", "jobs", _, ("savepoints" | "checkpoints" | "rescaling") as kind, trigger_id]:
                 document = operation_document(self._facts.snapshot(), kind, trigger_id)
                 if document is None:
                     return refuse(404, f"no {kind} with trigger id {trigger_id}")
@@ -133,14 +140,20 @@ class JobControl:
         if _relative(directory):
             return refuse(400, _SAY_WHERE.format(directory))
         if body.get("cancel-job"):
-            return self._long("stop", lambda: self._client.stop_with_savepoint(False, directory))
-        return self._long("savepoint", lambda: self._client.trigger_savepoint(directory))
+            return self._long("stop", lambda: self._client.stop_with_savepoint(False, directory), body)
+        return self._long("savepoint", lambda: self._client.trigger_savepoint(directory), body)
+
+    def _checkpoint(self, body: Json) -> Answer:
+        kind = body.get("checkpointType") or "CONFIGURED"
+        if kind not in ("CONFIGURED", "FULL", "INCREMENTAL"):
+            return refuse(400, f"checkpointType={kind!r}: choose CONFIGURED, FULL or INCREMENTAL")
+        return self._long("checkpoint", lambda: self._client.trigger_checkpoint(kind), body)
 
     def _stop(self, body: Json) -> Answer:
         drain, directory = bool(body.get("drain", False)), body.get("targetDirectory")
         if _relative(directory):
             return refuse(400, _SAY_WHERE.format(directory))
-        return self._long("stop", lambda: self._client.stop_with_savepoint(drain, directory))
+        return self._long("stop", lambda: self._client.stop_with_savepoint(drain, directory), body)
 
     def _rescale(self, query: Mapping[str, str]) -> Answer:
         text = query.get("parallelism", "")
@@ -153,12 +166,18 @@ class JobControl:
 
         return self._long("rescaling", start)
 
-    def _long(self, kind: str, start: Callable[[], Any]) -> Answer:
-        """Begin, remember under a trigger id, and wait for the end in a thread."""
+    def _long(self, kind: str, start: Callable[[], Any], body: Mapping[str, Any] | None = None) -> Answer:
+        """Begin, remember under a trigger id, and wait for the end in a thread. Who gives the id can ask again without fear:
+        the same id is the same action."""
+        given = (body or {}).get("triggerId")
+        if given is not None and not is_job_id(given):
+            return refuse(400, f"triggerId={given!r} should be 32 hexadecimal digits")
+        if given is not None and any(o["trigger_id"] == given for o in self._facts.snapshot()["operations"]):
+            return Answer(202, {"request-id": given})
         over = self._over()
         if over is not None:
             return over
-        trigger_id, begun = uuid.uuid4().hex, _now_ms()
+        trigger_id, begun = given or uuid.uuid4().hex, _now_ms()
         try:
             future = start()
         except PenstockError as error:

@@ -24,6 +24,7 @@ from penstock.jobmanager import faults
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.accumulators import JobAccumulators
 from penstock.jobmanager.admission import Admission
+from penstock.jobmanager.asked_checkpoints import AskedCheckpoints, PendingCheckpointRequest
 from penstock.jobmanager.back_pressure import EpochBounds
 from penstock.jobmanager.checkpoint_statistics import StatisticsKeeper
 from penstock.jobmanager.checkpointing import Settled, UploadWatch
@@ -80,6 +81,7 @@ class JobMaster:
         self.reports: list[EpochReport] = []
         self.on_report: Callable[[EpochReport], None] | None = None
         self.requests = Requests()
+        self.asked_checkpoints = AskedCheckpoints()
         self.graph_version = 0
         self._rescales = Rescales(job.settings.autoscale)
         self._sources = SourcePlanner(job.sources, self._admission, job.alignments)
@@ -169,6 +171,7 @@ class JobMaster:
         for epoch, pending in self._pending.items():
             if pending.asked is not None:
                 give_up(pending.asked, epoch)
+        self.asked_checkpoints.give_up("the job has ended" if ended else "the job goes back to its last checkpoint")
         if ended:  # a job that goes back does so at its new parallelism
             self._rescales.job_ended()
 
@@ -219,6 +222,7 @@ class JobMaster:
         """
         self._sinks.check()
         self._between = self._between.and_(self.settle())
+        self.asked_checkpoints.answer(self.statistics.statistics)
         if epoch != self.epoch + 1 + len(self._pending):
             raise ProtocolError(f"epoch {epoch} was planned after {self.epoch} with {len(self._pending)} pending")
         spark = SparkInput(finished=spark_finished or {}, data=spark_data)
@@ -237,6 +241,8 @@ class JobMaster:
             self._coordinator.reset(epoch)
             return None
         asked, finished = planned.asked, planned.finished
+        full = isinstance(asked, PendingCheckpointRequest) and asked.request.full
+        self.asked_checkpoints.planned(epoch, asked)
         must = stop or finished or asked is not None
         plan = EpochPlan(
             epoch=epoch,
@@ -244,7 +250,7 @@ class JobMaster:
             processing_time=planned.processing_time,
             sources=planned.sources,
             accepted=dict(self._accepted),
-            chain_lengths=self._commits.chains.lengths(self._tasks),
+            chain_lengths={} if full else self._commits.chains.lengths(self._tasks),
             no_inline=self._commits.chains.no_inline(),
             base_checkpoint=None if self.restored is None else int(self.restored.checkpoint_id),
             restorable=restorable,
@@ -348,6 +354,7 @@ class JobMaster:
             self._rescales.follow(report, self.job.graph, self.requests)
         if self.on_report is not None:
             self.on_report(report)
+        self.asked_checkpoints.answer(self.statistics.statistics)
         self.reach("before-spark-log", epoch)
         return report
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from penstock.errors import PenstockError
+from penstock.jobmanager.asked_checkpoints import CheckpointRequest
 from penstock.jobmanager.rescaling import RescaleRequest, RescaleResult
 
 
@@ -28,7 +29,16 @@ class SavepointRequest:
     answer: Future[str] = field(default_factory=Future)  # the savepoint's folder
 
 
-Request: TypeAlias = SavepointRequest | RescaleRequest
+Request: TypeAlias = SavepointRequest | RescaleRequest | CheckpointRequest
+
+
+def _name(request: Request) -> str:
+    match request:
+        case SavepointRequest():
+            return "savepoint"
+        case CheckpointRequest():
+            return "checkpoint"
+    return "rescaling"
 
 
 class Requests:
@@ -42,6 +52,10 @@ class Requests:
         return request.answer
 
     def rescale(self, request: RescaleRequest) -> Future[RescaleResult]:
+        self._add(request)
+        return request.answer
+
+    def checkpoint(self, request: CheckpointRequest) -> Future[int]:
         self._add(request)
         return request.answer
 
@@ -73,5 +87,4 @@ class Requests:
                 request.answer.set_exception(self._too_late(request))
 
     def _too_late(self, request: Request) -> JobEndedError:
-        asked = "savepoint" if isinstance(request, SavepointRequest) else "rescaling"
-        return JobEndedError(f"the {asked} that was asked for did not come about: {self._closed}")
+        return JobEndedError(f"the {_name(request)} that was asked for did not come about: {self._closed}")

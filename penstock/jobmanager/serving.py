@@ -6,12 +6,13 @@ from typing import TypeAlias
 
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.errors import JobDefinitionError, PenstockError
+from penstock.jobmanager.asked_checkpoints import CheckpointRequest, PendingCheckpointRequest
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.requests import Requests
 from penstock.jobmanager.rescaling import PendingRescale, RescaleRequest
 from penstock.jobmanager.savepoints import PendingSavepoint
 
-Asked: TypeAlias = PendingSavepoint | PendingRescale
+Asked: TypeAlias = PendingSavepoint | PendingRescale | PendingCheckpointRequest
 
 
 def next_asked(requests: Requests, job: JobDescription, storage: CheckpointStorage | None) -> Asked | None:
@@ -22,6 +23,8 @@ def next_asked(requests: Requests, job: JobDescription, storage: CheckpointStora
     try:
         if isinstance(request, RescaleRequest):
             return _rescale(request, job, storage)
+        if isinstance(request, CheckpointRequest):
+            return _checkpoint(request, storage)
         return PendingSavepoint(
             request,
             job_id=job.job_id,
@@ -31,6 +34,15 @@ def next_asked(requests: Requests, job: JobDescription, storage: CheckpointStora
     except PenstockError as error:
         request.answer.set_exception(error)
         return None
+
+
+def _checkpoint(request: CheckpointRequest, storage: CheckpointStorage | None) -> PendingCheckpointRequest:
+    if storage is None:
+        raise JobDefinitionError(
+            "there is no place for a checkpoint: checkpointing is off; set execution.checkpointing.interval and a job folder, or "
+            "take a savepoint"
+        )
+    return PendingCheckpointRequest(request)
 
 
 def _rescale(request: RescaleRequest, job: JobDescription, storage: CheckpointStorage | None) -> PendingRescale | None:
@@ -47,7 +59,13 @@ def _rescale(request: RescaleRequest, job: JobDescription, storage: CheckpointSt
 
 
 def give_up(asked: Asked, epoch: int) -> None:
-    what = "savepoint" if isinstance(asked, PendingSavepoint) else "rescaling"
+    match asked:
+        case PendingSavepoint():
+            what = "savepoint"
+        case PendingCheckpointRequest():
+            what = "checkpoint"
+        case _:
+            what = "rescaling"
     asked.fail(
         PenstockError(
             f"the {what} did not come about: epoch {epoch} failed, and the job goes back to its last checkpoint. Ask for it again"

@@ -71,4 +71,6 @@ def test_a_checkpoint_that_an_earlier_driver_left_in_progress_has_failed_once_a_
     told: dict[str, Any] = {"counts": {}, "history": [left], "restored": None}
     assert with_statistics(told, _Statistics())["history"][0]["status"] == "IN_PROGRESS"
     later = _Statistics(completed=1, history=[_Record(2, "completed", 300)])
+    assert [c["status"] for c in with_statistics(told, later)["history"]] == ["FAILED"]
+    told["history"].append(_reported(2))  # a moment later, with its subtasks
     assert [c["status"] for c in with_statistics(told, later)["history"]] == ["FAILED", "COMPLETED"]

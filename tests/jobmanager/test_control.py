@@ -173,6 +173,10 @@ class _Client:
         self.asked.append((advance_to_end_of_event_time, savepoint_directory))
         return CompletableFuture(self.future)
 
+    def trigger_checkpoint(self, checkpoint_type: str = "CONFIGURED") -> CompletableFuture[Any]:
+        self.asked.append(checkpoint_type)
+        return CompletableFuture(self.future)
+
     def rescale(self, parallelism: int) -> CompletableFuture[str]:
         self.asked.append(parallelism)
         return CompletableFuture(self.future)

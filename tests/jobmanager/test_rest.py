@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.checkpoint.manifest import Manifest
-from penstock.datastream import JobClient
+from penstock.common import Configuration, WatermarkStrategy
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.datastream import JobClient, StreamExecutionEnvironment
 from penstock.jobmanager.control import JobControl, refuse
 from penstock.jobmanager.dispatcher import Dispatcher
 from penstock.jobmanager.documents import checkpoints, jobs
@@ -110,8 +113,7 @@ def test_checkpoints_have_details_for_each_subtask(rest: httpx.Client, job: JobC
     assert statistics["counts"]["completed"] >= 5
     completed = [entry for entry in statistics["history"] if entry["status"] == "COMPLETED"]
     assert statistics["latest"]["completed"]["id"] == completed[0]["id"]
-    # A checkpoint is complete a moment before its epoch's report, which has its subtasks, and may be stored after it.
-    newest = next(entry for entry in completed[:2] if entry["tasks"])
+    newest = completed[0]
     vertex, task = next(iter(newest["tasks"].items()))
     details = _get(rest, f"{base}/checkpoints/details/{newest['id']}/subtasks/{vertex}")
     assert [s["checkpointed_size"] for s in details["subtasks"]] != []
@@ -119,6 +121,38 @@ def test_checkpoints_have_details_for_each_subtask(rest: httpx.Client, job: JobC
     assert _get(rest, f"{base}/checkpoints/details/{newest['id']}")["id"] == newest["id"]
     assert rest.get(f"{base}/checkpoints/details/999999").status_code == 404
     assert _get(rest, f"{base}/checkpoints/config")["mode"] == "exactly_once"
+
+
+@pytest.mark.parametrize("kind", ["CONFIGURED", "FULL", "INCREMENTAL"])
+def test_a_checkpoint_is_taken_when_it_is_asked_for(rest: httpx.Client, job: JobClient, kind: str) -> None:
+    path = f"/jobs/{job.get_job_id()}/checkpoints"
+    trigger_id = uuid.uuid4().hex
+    for _ in range(2):  # the same id is the same action
+        begun = rest.post(path, json={"checkpointType": kind, "triggerId": trigger_id})
+        assert (begun.status_code, begun.json()) == (202, {"request-id": trigger_id})
+    done = eventually(lambda: (d := _get(rest, f"{path}/{trigger_id}"))["status"]["id"] == "COMPLETED" and d, "its end")
+    number = done["operation"]["checkpointId"]
+    details = _get(rest, f"{path}/details/{number}")
+    assert (details["status"], len(details["tasks"])) == ("COMPLETED", 2)
+    assert rest.get(f"{path}/{uuid.uuid4().hex}").status_code == 404
+    assert rest.post(path, json={"checkpointType": "HALF"}).status_code == 400
+    assert rest.post(path, json={"triggerId": "../x"}).status_code == 400
+    assert rest.post(f"/jobs/{'0' * 32}/checkpoints").status_code == 404
+
+
+def test_without_checkpointing_a_checkpoint_is_refused_with_what_to_do(rest: httpx.Client, home: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration.from_dict({"penstock.runtime": "embedded", "penstock.job.home": str(home)})
+    )
+    source = DataGeneratorSource(lambda index: index, None, rate_per_second=100)
+    env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").filter(lambda n: False).print()
+    client = env.execute_async("without checkpoints")
+    path = f"/jobs/{client.get_job_id()}/checkpoints"
+    trigger_id = rest.post(path).json()["request-id"]
+    done = eventually(lambda: (d := _get(rest, f"{path}/{trigger_id}"))["status"]["id"] == "COMPLETED" and d, "its end")
+    assert "set execution.checkpointing.interval" in done["operation"]["failureCause"]["stack-trace"]
+    client.cancel().result()
+    assert rest.post(path).status_code == 409
 
 
 def test_a_checkpoint_is_found_beside_a_savepoint_of_the_same_epoch() -> None:

@@ -16,7 +16,9 @@ def statistics(facts: Json) -> Json:
     savepoints = [entry for entry in completed if entry["is_savepoint"]]
     failed = [entry for entry in history if entry["status"] == "FAILED"]
     in_progress = sum(entry["status"] == "IN_PROGRESS" for entry in history)
-    in_progress += sum(o["status"] == "IN_PROGRESS" and o["kind"] in ("savepoint", "stop") for o in facts["operations"])
+    in_progress += sum(
+        o["status"] == "IN_PROGRESS" and o["kind"] in ("savepoint", "stop", "checkpoint") for o in facts["operations"]
+    )
     sizes = [entry["bytes"] for entry in checkpoints]
     nothing = distribution([])
     return {

@@ -31,16 +31,26 @@ from penstock.jobmanager.submission import Submission
 router = APIRouter(tags=["jobs"], responses=ERRORS)
 
 
+TriggerId = Annotated[str | None, Field(pattern="^[0-9a-f]{32}$", description="of the client's choice")]
+
+
 class SavepointRequest(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
     target_directory: str | None = Field(default=None, alias="target-directory", max_length=4096)
     cancel_job: bool = Field(default=False, alias="cancel-job")
+    triggerId: TriggerId = None
 
 
 class StopRequest(BaseModel):
     drain: bool = False
     targetDirectory: str | None = Field(default=None, max_length=4096)
+    triggerId: TriggerId = None
+
+
+class CheckpointRequest(BaseModel):
+    checkpointType: Literal["CONFIGURED", "FULL", "INCREMENTAL"] = "CONFIGURED"
+    triggerId: TriggerId = None
 
 
 @router.get("/jobs")
@@ -112,6 +122,19 @@ def checkpoint_statistics(facts: Facts) -> Json:
 @router.get("/jobs/{jobid}/checkpoints/config")
 def checkpoint_config(facts: Facts) -> Json:
     return checkpoints.config(facts)
+
+
+@router.post("/jobs/{jobid}/checkpoints", status_code=202)
+def checkpoint(dispatcher: TheDispatcher, jobid: JobId, request: CheckpointRequest | None = None) -> JSONResponse:
+    """Take one now; ask for its outcome at /jobs/:jobid/checkpoints/:triggerid."""
+    body = (request or CheckpointRequest()).model_dump()
+    return respond(dispatcher.ask(jobid, "POST", f"/jobs/{jobid}/checkpoints", {}, body))
+
+
+@router.get("/jobs/{jobid}/checkpoints/{triggerid}")
+def checkpoint_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
+    path = f"/jobs/{facts['job_id']}/checkpoints/{_plain(triggerid)}"
+    return respond(dispatcher.ask(facts["job_id"], "GET", path, {}, {}))
 
 
 @router.get("/jobs/{jobid}/checkpoints/details/{checkpointid}")
