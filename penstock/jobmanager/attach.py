@@ -89,6 +89,7 @@ class Attachment:
         self._changed = threading.Event()
         self._ended = threading.Event()
         self._control = JobControl(job_id, client, self._facts, self.save, self._reserve)
+        master.requests.claim_slots = self._claim
         self._server = ControlServer(self._control.handle)
         self._journal, master.on_report = master.on_report, self._on_report
         client._listeners.append(self._on_state)
@@ -121,6 +122,11 @@ class Attachment:
     def _reserve(self, slots: int) -> None:
         if self._home is not None and not self._ended.is_set():
             ResourceManager(self._home).acquire(self._job_id, slots)
+
+    def _claim(self, slots: int) -> int:
+        if self._home is None or self._ended.is_set():
+            return slots
+        return ResourceManager(self._home).acquire_up_to(self._job_id, slots)
 
     def save(self) -> None:
         """A folder that is gone or full is no reason for the job to fail: it can only not be seen."""

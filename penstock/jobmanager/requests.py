@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -46,6 +47,8 @@ class Requests:
         self._lock = threading.Lock()
         self._waiting: deque[Request] = deque()
         self._closed: str | None = None
+        # How many of so many slots the job may have; they are its own then. Whoever offers slots puts something else here.
+        self.claim_slots: Callable[[int], int] = lambda slots: slots
 
     def savepoint(self, request: SavepointRequest) -> Future[str]:
         self._add(request)

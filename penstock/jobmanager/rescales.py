@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 
 from penstock.graph.execution_graph import ExecutionGraph
-from penstock.graph.rescale import adjustable_parallelism
+from penstock.graph.rescale import adjustable_parallelism, rescaled
 from penstock.jobmanager.autoscale import Autoscaler, AutoscaleSettings
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.requests import JobEndedError, Requests
-from penstock.jobmanager.rescaling import PendingRescale, RescaleRequest
+from penstock.jobmanager.rescaling import PendingRescale, RescaleRequest, RescaleResult
 from penstock.jobmanager.serving import Asked
 
 _log = logging.getLogger("penstock")
@@ -44,9 +45,27 @@ class Rescales:
         if self._autoscaler is None or now is None or self.due is not None:
             return
         wanted = self._autoscaler.observe(report, now)
-        if wanted is not None and wanted != now:
-            _log.info("job %r goes from parallelism %d to %d", graph.job.job_name, now, wanted)
-            requests.rescale(RescaleRequest(parallelism=wanted))
+        if wanted is None or wanted == now:
+            return
+        if wanted > now:
+            got = requests.claim_slots(max(wanted, graph.slots))
+            if got < wanted:
+                _log.info(
+                    "job %r would go from parallelism %d to %d, but may have only %d slots: the dispatcher offers no more "
+                    "(--slots), or other jobs have them", graph.job.job_name, now, wanted, got,
+                )  # fmt: skip
+            wanted = max(now, min(wanted, got))
+        if wanted == now:
+            return
+        _log.info("job %r goes from parallelism %d to %d", graph.job.job_name, now, wanted)
+        request = RescaleRequest(parallelism=wanted)
+        after = ExecutionGraph(rescaled(graph.job, wanted)).slots
+
+        def keep_what_is_needed(done: Future[RescaleResult]) -> None:
+            requests.claim_slots(after if done.exception() is None else graph.slots)
+
+        request.answer.add_done_callback(keep_what_is_needed)
+        requests.rescale(request)
 
     def job_ended(self) -> None:
         for rescale in (self.due, self._begun):

@@ -54,6 +54,18 @@ class ResourceManager:
                 )
             state["claims"] = {**others, job_id: {"slots": slots, **this_process()}}
 
+    def acquire_up_to(self, job_id: str, slots: int) -> int:
+        """As `acquire`, but with fewer slots if that is what there are, though not fewer than it has; how many it has then.
+        Asking for fewer gives the others back."""
+        with self._locked() as state:
+            others = {job: claim for job, claim in state["claims"].items() if job != job_id}
+            if state["offered"] is not None:
+                has = state["claims"].get(job_id, {}).get("slots", 0)
+                free = state["offered"] - sum(claim["slots"] for claim in others.values())
+                slots = min(slots, max(has, free))
+            state["claims"] = {**others, job_id: {"slots": slots, **this_process()}}
+            return slots
+
     def release(self, job_id: str) -> None:
         with self._locked() as state:
             state["claims"].pop(job_id, None)

@@ -128,6 +128,30 @@ def test_a_job_that_asks_for_more_slots_than_are_free_is_told_who_has_them(tmp_p
     assert manager.count().free == 3
 
 
+def test_a_job_that_follows_its_load_takes_no_more_slots_than_are_offered(tmp_path: Path) -> None:
+    manager = ResourceManager(JobHome(tmp_path))
+    manager.offer(4)
+    manager.acquire("a" * 32, 1)
+    automatic = {"enabled": "true", "min": "4", "max": "8", "cooldown": "1"}
+    job = endless(tmp_path, **{f"penstock.rescale.auto.{key}": value for key, value in automatic.items()})
+
+    def width() -> int:
+        reports = job.epoch_reports()
+        return int(reports[-1].vertices[-1]["parallelism"]) if reports else 0
+
+    try:
+        eventually(lambda: width() == 3, "it goes to what is left")
+        epoch = job.epoch_reports()[-1].epoch
+        eventually(lambda: job.epoch_reports()[-1].epoch > epoch + 10, "it goes on")
+        assert width() == 3
+        assert manager.claims() == {"a" * 32: 1, str(job.get_job_id()): 3}
+        manager.release("a" * 32)
+        eventually(lambda: width() == 4, "it gets what is free again")
+        eventually(lambda: manager.count().taken == 4, "and has it")
+    finally:
+        job.cancel().result()
+
+
 def test_a_job_whose_folder_disappears_goes_on(tmp_path: Path) -> None:
     client = endless(tmp_path / "home", **{"penstock.job.dir": str(tmp_path / "job")})
     (tmp_path / "home").rename(tmp_path / "elsewhere")  # at once: a write may be under way
