@@ -43,6 +43,7 @@ from penstock.slot.client import RegistryAddress
 from penstock.slot.exchange_rows import SPARK_SCHEMA
 from penstock.slot.process import SlotJob
 from penstock.slot.registry import SlotFailure, SlotRegistry
+from penstock.spark.callbacks import close_unused_callbacks
 from penstock.spark.relay import heartbeat_relay, ingest_relay, level_relay
 from penstock.spark.session import QUERY_CONF
 from penstock.spark.spark_log import SparkLog
@@ -219,6 +220,7 @@ class SparkJob:
         finally:
             if query is not None and query.isActive:
                 query.stop()
+            close_unused_callbacks(self._session)
             if self._log_folder() is None:
                 shutil.rmtree(location, ignore_errors=True)
 

@@ -123,6 +123,40 @@ def test_a_function_that_throws_once_is_retried_from_the_checkpoint_with_an_exac
     assert proof.read_text() == "fired"
 
 
+class FailsAgainAndAgain(MapFunction):
+    """Throws at every tenth record, once at each."""
+
+    def __init__(self, proofs: str) -> None:
+        self.proofs = proofs
+
+    def map(self, value: int) -> int:
+        proof = Path(self.proofs) / f"fired-{value}"
+        if value % 10 == 9 and not proof.exists():
+            proof.touch()
+            raise RuntimeError("once at each")
+        return value
+
+
+def test_a_job_that_restarts_again_and_again_leaves_no_threads_in_its_driver(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    env = environment(configuration)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 0))
+    stream = env.from_source(
+        CollectionSource(list(range(80)), epochs=list(range(10, 80, 10))), WatermarkStrategy.no_watermarks(), "in"
+    )
+    process = psutil.Process()
+    before = process.num_threads()
+    with stream.map(FailsAgainAndAgain(str(tmp_path))).execute_and_collect() as results:
+        assert sorted(results) == list(range(80))
+    assert len(list(tmp_path.glob("fired-*"))) == 8
+    # There may be new ones of the first job in a session, and those of the last two attempts: nine attempts' are too many.
+    deadline = time.monotonic() + 10
+    while process.num_threads() > before + 5 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert process.num_threads() <= before + 5
+
+
 def test_an_unpicklable_function_is_named_at_submit_time(spark: SparkSession, configuration: Configuration) -> None:
     lock = threading.Lock()
     with pytest.raises(JobDefinitionError, match=r"'risky' \(uid 'risky-map'\).*pickle.*open\(\)"):
