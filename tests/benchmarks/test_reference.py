@@ -38,6 +38,7 @@ def test_the_reference_itself_passes_in_any_order() -> None:
     key, time, amount = SMALL.columns()
     windows = windows_of(key, time, amount)
     order = np.random.default_rng(1).permutation(len(windows.key))
+    assert not np.array_equal(windows.start[order], windows.start)
     check_windows(windows, *(c[order] for c in (windows.key, windows.start, windows.count, windows.total)))
 
 
@@ -67,6 +68,7 @@ def _running(key: Longs, amount: Longs) -> Longs:
 def test_running_sums_pass_whatever_order_the_events_of_a_key_had() -> None:
     key, _, amount = SMALL.columns()
     other = np.random.default_rng(2).permutation(len(key))
+    assert not np.array_equal(np.sort(_running(key, amount)), np.sort(_running(key[other], amount[other])))
     check_running(totals_of(key, amount), key, _running(key, amount))
     check_running(totals_of(key, amount), key[other], _running(key[other], amount[other]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -280,6 +281,11 @@ def windowed(stream: DataStream) -> None:
     stream.key_by(lambda n: n).window(TEN).aggregate(Count()).uid("per-ten").print()
 
 
+def planned(env: StreamExecutionEnvironment) -> list[str]:
+    """The operators of a program that was not refused."""
+    return [node["type"] for node in json.loads(env.get_execution_plan())["nodes"]]
+
+
 def test_a_window_of_event_time_without_timestamps_is_refused(
     env: StreamExecutionEnvironment, numbers: DataStream
 ) -> None:
@@ -337,7 +343,7 @@ def test_timestamps_may_come_from_an_assigner_the_source_or_an_earlier_window(
     env: StreamExecutionEnvironment, stamped: Callable[[StreamExecutionEnvironment], DataStream]
 ) -> None:
     windowed(stamped(env))
-    env.get_execution_plan()
+    assert "Window(TumblingEventTimeWindows)" in planned(env)
 
 
 def test_windows_that_do_not_ask_for_event_time_need_no_timestamps(
@@ -347,7 +353,12 @@ def test_windows_that_do_not_ask_for_event_time_need_no_timestamps(
     keyed.window(TumblingProcessingTimeWindows.of(Time.seconds(1))).aggregate(Count()).print()
     keyed.window(GlobalWindows.create()).trigger(CountTrigger.of(2)).aggregate(Count()).print()
     keyed.count_window(2).aggregate(Count()).print()
-    env.get_execution_plan()
+    windows = [name for name in planned(env) if name.startswith("Window")]
+    assert windows == [
+        "Window(TumblingProcessingTimeWindows)",
+        "Window(GlobalWindows)",
+        "Window(CountTumblingWindowAssigner)",
+    ]
 
 
 # -------------------------------------------------------------------- types

@@ -71,17 +71,35 @@ def module(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     del sys.modules[made.__name__]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def run(page: Path, text: str, module: ModuleType) -> list[int]:
+    """Run the blocks that are meant to; the lines where they start."""
+    ran = []
+    for block in blocks(text):
+        if block.runs:
+            # Empty lines in front, so that a traceback shows the line of the page.
+            exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), module.__dict__)
+            ran.append(block.line)
+    return ran
+
+
+WITH_CODE = [page for page in PAGES if any(block.runs for block in blocks(page.read_text(encoding="utf-8")))]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_python_blocks_of_a_page_run_in_order(
     page: Path, module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PENSTOCK_RUNTIME", "embedded")
-    for block in blocks(page.read_text(encoding="utf-8")):
-        if block.runs:
-            # Empty lines in front, so that a traceback shows the line of the page.
-            code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
-            exec(code, module.__dict__)
+    text = page.read_text(encoding="utf-8")
+    assert run(page, text, module) == [block.line for block in blocks(text) if block.runs]
+
+
+def test_a_block_that_fails_is_an_error_at_its_line_of_the_page(module: ModuleType) -> None:
+    text = "# Page\n\n```python\nhalf = 1\n```\n\n```python\nhalf /= 2\nassert half == 1\n```\n"
+    with pytest.raises(AssertionError) as failed:
+        run(Path("page.md"), text, module)
+    assert [entry.lineno + 1 for entry in failed.traceback if str(entry.path).endswith("page.md")] == [9]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -20,6 +20,7 @@ def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_job_writes_every_reading_once(output: Path) -> None:
     verify(output, 1000)
+    assert sorted(pq.read_table(output).column("index").to_pylist()) == list(range(1000))
 
 
 @pytest.mark.parametrize("damage", ["lost", "twice", "miscounted"])
