@@ -8,7 +8,9 @@ from typing import Any
 
 from penstock.checkpoint.manifest import FileState, Manifest, StateHandle, TaskState
 from penstock.errors import StorageError
+from penstock.graph.execution_graph import ExecutionGraph
 from penstock.operators.subtask_snapshot import SnapshotContents
+from penstock.protocol.ids import TaskId
 from penstock.state import snapshot_file
 from penstock.state.operator_lists import OPERATOR_KINDS, UNION, Dealer
 from penstock.state.snapshot_file import TableDelta
@@ -48,6 +50,21 @@ def decode_contents(data: bytes, source: str) -> SnapshotContents:
         ],
         finished=bool(meta["finished"]),
         full=bool(meta["full"]),
+    )
+
+
+def contents_of(
+    manifest: Manifest, graph: ExecutionGraph, task: TaskId, read: Callable[[StateHandle], bytes]
+) -> Iterator[SnapshotContents]:
+    """`contents_for` a task of a job."""
+    vertex = graph.vertex(task)
+    return contents_for(
+        manifest,
+        state_id=vertex.state_id,
+        operators=[node.operator_id for node in vertex.nodes],
+        subtask=task.subtask,
+        parallelism=vertex.parallelism,
+        read=read,
     )
 
 

@@ -119,12 +119,38 @@ class ListState(MergingState[T, Iterable[T]]):
         return iter(self.get())
 
 
-class MapState(State, Generic[K, V]):
-    """A map; each entry is read, written and expires on its own."""
-
+class _ReadableMap(State, Generic[K, V]):
     @abstractmethod
     def get(self, key: K) -> V | None:
         """None when there is no such entry."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool: ...
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]: ...
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]: ...
+
+    @abstractmethod
+    def values(self) -> Iterable[V]: ...
+
+    @abstractmethod
+    def is_empty(self) -> bool: ...
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __contains__(self, key: K) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class MapState(_ReadableMap[K, V]):
+    """A map; each entry is read, written and expires on its own."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None: ...
@@ -136,67 +162,15 @@ class MapState(State, Generic[K, V]):
     def remove(self, key: K) -> None:
         """Nothing happens when there is no such entry."""
 
-    @abstractmethod
-    def contains(self, key: K) -> bool: ...
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]: ...
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]: ...
-
-    @abstractmethod
-    def values(self) -> Iterable[V]: ...
-
-    @abstractmethod
-    def is_empty(self) -> bool: ...
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
 
     def __delitem__(self, key: K) -> None:
         self.remove(key)
 
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
 
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
-
-
-class ReadOnlyBroadcastState(State, Generic[K, V]):
+class ReadOnlyBroadcastState(_ReadableMap[K, V]):
     """Broadcast state as the side that is not broadcast sees it."""
-
-    @abstractmethod
-    def get(self, key: K) -> V | None:
-        """None when there is no such entry."""
-
-    @abstractmethod
-    def contains(self, key: K) -> bool: ...
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]: ...
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]: ...
-
-    @abstractmethod
-    def values(self) -> Iterable[V]: ...
-
-    @abstractmethod
-    def is_empty(self) -> bool: ...
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V]):

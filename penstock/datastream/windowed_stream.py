@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.data_stream import DataStream
@@ -59,7 +59,7 @@ class _Windowed:
     def _where(self) -> str:
         return f"{type(self._assigner).__name__} of the stream from {describe(self._stream._origins)}"
 
-    def _set_trigger(self, trigger: Trigger[Any, Any]) -> None:
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
         if not isinstance(trigger, Trigger):
             raise JobDefinitionError(f"trigger of {self._where} takes a Trigger, not {what(trigger)}")
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
@@ -68,8 +68,12 @@ class _Windowed:
                 "its state does (can_merge and on_merge)"
             )
         self._trigger = trigger
+        return self
 
-    def _set_evictor(self, evictor: Evictor[Any, Any]) -> None:
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """Removes elements before or after each firing. The window then keeps all its elements until they are removed
+        or it ends: reduce and aggregate run over them when it fires. A reduce of none gives nothing, an aggregate the
+        result of its empty accumulator."""
         if not isinstance(evictor, Evictor):
             raise JobDefinitionError(f"evictor of {self._where} takes an Evictor, not {what(evictor)}")
         if isinstance(self._assigner, MergingWindowAssigner) and not evictor.can_merge():
@@ -78,18 +82,22 @@ class _Windowed:
                 "about single windows (its can_merge() says no)"
             )
         self._evictor = evictor
+        return self
 
-    def _set_lateness(self, time_ms: int) -> None:
+    def allowed_lateness(self, time_ms: int) -> Self:
+        """Keep a window this long after it fired; a late record within it fires the window again."""
         if time_ms < 0:
             raise JobDefinitionError(f"the allowed lateness of {self._where} cannot be negative, but is {time_ms} ms")
         self._lateness = int(time_ms)
+        return self
 
-    def _set_late_tag(self, output_tag: OutputTag) -> None:
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(
                 f"side_output_late_data of {self._where} takes an OutputTag, not {what(output_tag)}"
             )
         self._late_tag = output_tag
+        return self
 
     def _window(
         self, function: Any, contents: WindowContents, output_type: TypeInformation | None, why_rows: str = ""
@@ -120,26 +128,6 @@ class _Windowed:
 class WindowedStream(_Windowed):
     def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         super().__init__(keyed_stream, window_assigner, keyed_stream._selector)
-
-    def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
-        self._set_trigger(trigger)
-        return self
-
-    def evictor(self, evictor: Evictor[Any, Any]) -> WindowedStream:
-        """Removes elements before or after each firing. The window then keeps all its elements until they are removed
-        or it ends: reduce and aggregate run over them when it fires. A reduce of none gives nothing, an aggregate the
-        result of its empty accumulator."""
-        self._set_evictor(evictor)
-        return self
-
-    def allowed_lateness(self, time_ms: int) -> WindowedStream:
-        """Keep a window this long after it fired; a late record within it fires the window again."""
-        self._set_lateness(time_ms)
-        return self
-
-    def side_output_late_data(self, output_tag: OutputTag) -> WindowedStream:
-        self._set_late_tag(output_tag)
-        return self
 
     def reduce(
         self,
@@ -189,22 +177,6 @@ class AllWindowedStream(_Windowed):
 
         gathered = DataStream(stream._env, stream._origins, stream._type, Global())
         super().__init__(gathered, assigner, None)
-
-    def trigger(self, trigger: Trigger[Any, Any]) -> AllWindowedStream:
-        self._set_trigger(trigger)
-        return self
-
-    def evictor(self, evictor: Evictor[Any, Any]) -> AllWindowedStream:
-        self._set_evictor(evictor)
-        return self
-
-    def allowed_lateness(self, time_ms: int) -> AllWindowedStream:
-        self._set_lateness(time_ms)
-        return self
-
-    def side_output_late_data(self, output_tag: OutputTag) -> AllWindowedStream:
-        self._set_late_tag(output_tag)
-        return self
 
     def reduce(
         self,

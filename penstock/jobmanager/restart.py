@@ -7,6 +7,7 @@ from collections import deque
 from datetime import timedelta
 
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
+from penstock.errors import JobFailedError
 
 # What Flink does when checkpointing is on and nothing is configured: exponential delay, 1 s to 1 min.
 DEFAULT = RestartStrategies.exponential_delay_restart(1000, 60_000, 1.5, 3_600_000, 0.1)
@@ -57,3 +58,10 @@ class RestartState:
             self._backoff = min(self._backoff * policy.backoff_multiplier, float(_ms(policy.max_backoff)))
         spread = policy.jitter_factor * (2 * self._rng.random() - 1)
         return max(0, int(self._backoff * (1 + spread)))
+
+    def exhausted(self, job_name: str, epoch: int, error: BaseException) -> JobFailedError:
+        """For who got None from `delay_ms`: what the job ends with."""
+        return JobFailedError(
+            f"job {job_name!r} failed in epoch {epoch} and its restart strategy ({self.policy.get_description()}) allows no "
+            f"further attempt after {self.failures} failure(s): {error}"
+        )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.arrow_ipc import batch_to_bytes, bytes_to_batch
 from penstock.errors import ProtocolError
 from penstock.pickling import dump_by_value
 from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, Watermark
@@ -77,19 +78,6 @@ def encode_block(block: Block) -> tuple[int, bytes]:
     if block.timestamps is not None:
         batch = batch.append_column(_TIMESTAMP, pa.array(block.timestamps))
     return _COLUMNS, batch_to_bytes(batch)
-
-
-def batch_to_bytes(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def bytes_to_batch(payload: bytes) -> pa.RecordBatch:
-    with pa.ipc.open_stream(payload) as reader:
-        return reader.read_next_batch()
 
 
 def decode_block(kind: int, payload: bytes) -> Block:

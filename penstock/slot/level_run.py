@@ -11,6 +11,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from penstock.checkpoint.snapshot_writer import SnapshotWriter
+from penstock.common.arrow_ipc import bytes_to_batch
 from penstock.errors import FailedTask, ProtocolError, blame
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
@@ -28,7 +29,6 @@ from penstock.slot.exchange_rows import (
     HEARTBEAT,
     INGEST,
     RowBuffer,
-    bytes_to_batch,
     decode_event,
     encode_event,
 )

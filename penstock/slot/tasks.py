@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.checkpoint.restore import contents_for
+from penstock.checkpoint.restore import contents_of
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import StateLostError
 from penstock.graph.execution_graph import ExecutionGraph
@@ -105,18 +105,7 @@ class HeldTasks:
         if plan.base_checkpoint is not None:
             assert self._store is not None
             manifest = self._store.load(plan.base_checkpoint)
-            vertex = self._graph.vertex(task)
-            subtask.restore(
-                contents_for(
-                    manifest,
-                    state_id=vertex.state_id,
-                    operators=[node.operator_id for node in vertex.nodes],
-                    subtask=task.subtask,
-                    parallelism=vertex.parallelism,
-                    read=self._store.read_state,
-                ),
-                plan.base_checkpoint,
-            )
+            subtask.restore(contents_of(manifest, self._graph, task, self._store.read_state), plan.base_checkpoint)
             recovered = "restored"
         subtask.open()
         gate = None if subtask.gate is None else subtask.gate.snapshot()

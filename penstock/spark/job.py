@@ -134,11 +134,7 @@ class SparkJob:
             raise error  # waiting does not mend these
         delay = self._restarts.delay_ms(int(time.time() * 1000))
         if delay is None:
-            raise JobFailedError(
-                f"job {self._job.graph.job.job_name!r} failed in epoch {self.master.epoch + 1} and its restart strategy "
-                f"({self._restarts.policy.get_description()}) allows no further attempt after {self._restarts.failures} "
-                f"failure(s): {error}"
-            ) from error
+            raise self._restarts.exhausted(self._job.graph.job.job_name, self.master.epoch + 1, error) from error
         _log.warning(
             "job %r failed in epoch %d (failure %d) and goes back to checkpoint %s in %d ms: %s",
             self._job.graph.job.job_name,

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from penstock.common.arrow_ipc import batch_to_bytes
 from penstock.errors import SlotError
 from penstock.slot.client import RegistryAddress, SlotStream, open_slot
-from penstock.slot.exchange_rows import HEARTBEAT, INGEST, RowBuffer, batch_to_bytes
+from penstock.slot.exchange_rows import HEARTBEAT, INGEST, RowBuffer
 from penstock.state.key_groups import key_group
 
 Batches = Iterable[pa.RecordBatch]

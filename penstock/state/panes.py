@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.arrow_ipc import batch_to_bytes, bytes_to_batch
 from penstock.state.column_keys import key_groups_of_columns
 from penstock.state.overlay import TOMBSTONE, OverlayTable
 from penstock.state.snapshot_file import TableDelta
@@ -49,7 +50,7 @@ def encode_panes(operator: str, name: str, pairs: list[tuple[BlockName, Any]], f
         key_groups=[key[-2] for key, _ in pairs],  # for people: the block spans [key[-2], key[-1])
         keys=[key for key, _ in pairs],
         namespaces=None,
-        values=[b"" if value is TOMBSTONE else _to_bytes(value) for _, value in pairs],
+        values=[b"" if value is TOMBSTONE else batch_to_bytes(value) for _, value in pairs],
         deleted=deleted if any(deleted) else None,
     )
 
@@ -62,20 +63,20 @@ def restore_panes(table: OverlayTable, delta: TableDelta, owned: range, max_para
         if end <= owned.start or owned.stop <= first:
             continue
         if (first, end) == (owned.start, owned.stop):
-            table.load(key, TOMBSTONE if gone else _from_bytes(data))
+            table.load(key, TOMBSTONE if gone else bytes_to_batch(data))
             continue
         mine = (*key, owned.start, owned.stop)
         if gone:
             table.load(mine, TOMBSTONE)
             continue
-        block = _rows_of(_from_bytes(data), owned, max_parallelism)
+        block = _rows_of(bytes_to_batch(data), owned, max_parallelism)
         if block.num_rows:
             table.load(mine, block)
 
 
 def block_rows(data: bytes) -> Iterator[tuple[Any, dict[str, Any]]]:
     """(key, partial aggregates) of every row of a stored block; a tuple if the key has several columns."""
-    block = _from_bytes(data)
+    block = bytes_to_batch(data)
     names = json.loads(block.schema.metadata[_KEYS])
     for row in block.to_pylist():
         key = tuple(row.pop(name) for name in names)
@@ -86,16 +87,3 @@ def _rows_of(block: pa.RecordBatch, owned: range, max_parallelism: int) -> pa.Re
     keys = [block.column(name) for name in json.loads(block.schema.metadata[_KEYS])]
     groups = key_groups_of_columns(keys, max_parallelism)
     return block.filter(pa.array(np.logical_and(groups >= owned.start, groups < owned.stop)))
-
-
-def _to_bytes(block: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, block.schema) as writer:
-        writer.write_batch(block)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _from_bytes(data: bytes) -> pa.RecordBatch:
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()

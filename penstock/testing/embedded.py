@@ -154,11 +154,7 @@ class EmbeddedJob:
         if isinstance(self.master.clock, ManualClock) and self._in_a_row >= _HOPELESS:
             delay = None
         if delay is None:
-            raise JobFailedError(
-                f"job {self._job.graph.job.job_name!r} failed in epoch {self.master.epoch + 1} and its restart strategy "
-                f"({self._restarts.policy.get_description()}) allows no further attempt after {self._restarts.failures} "
-                f"failure(s): {error}"
-            ) from error
+            raise self._restarts.exhausted(self._job.graph.job.job_name, self.master.epoch + 1, error) from error
         self.on_state("RESTARTING")
         self.delayed_ms += delay
         if isinstance(self.master.clock, ManualClock):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.restore import contents_for
+from penstock.checkpoint.restore import contents_of
 from penstock.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.upload import Uploads
@@ -114,14 +114,7 @@ class Execution:
 
         def contents() -> Iterator[SnapshotContents]:  # one file after the other: the state may be larger than memory
             assert self._store is not None
-            for snapshot in contents_for(
-                manifest,
-                state_id=vertex.state_id,
-                operators=[node.operator_id for node in vertex.nodes],
-                subtask=task.subtask,
-                parallelism=vertex.parallelism,
-                read=self._store.read_state,
-            ):
+            for snapshot in contents_of(manifest, self._job.graph, task, self._store.read_state):
                 on_the_way.extend(snapshot.channel_state)
                 yield snapshot
 

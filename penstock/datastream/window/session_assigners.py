@@ -29,6 +29,9 @@ class SessionWindowTimeGapExtractor(ABC):
 class _SessionWindows(MergingWindowAssigner[T, TimeWindow]):
     """Each record opens [t, t + gap); windows that overlap or touch merge."""
 
+    @abstractmethod
+    def _gap_of(self, element: T) -> int: ...
+
     def merge_windows(
         self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
     ) -> None:
@@ -38,32 +41,12 @@ class _SessionWindows(MergingWindowAssigner[T, TimeWindow]):
         return TimeWindowSerializer()
 
 
-class _StaticSessionWindows(_SessionWindows[T]):
-    def __init__(self, session_gap: int) -> None:
-        if session_gap <= 0:
-            raise JobDefinitionError(f"The gap of {type(self).__name__} must be positive, but is {session_gap} ms")
-        self._session_gap = session_gap
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._session_gap})"
-
-
-class EventTimeSessionWindows(_StaticSessionWindows[T]):
-    """Sessions that end when nothing came for one gap of event time."""
-
-    @staticmethod
-    def with_gap(size: Interval) -> EventTimeSessionWindows[Any]:
-        return EventTimeSessionWindows(size.to_milliseconds())
-
-    @staticmethod
-    def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicEventTimeSessionWindows[Any]:
-        return DynamicEventTimeSessionWindows(extractor)
-
+class _InEventTime(_SessionWindows[T]):
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         start = event_time(timestamp, self)
-        return [TimeWindow(start, start + self._session_gap)]
+        return [TimeWindow(start, start + self._gap_of(element))]
 
     def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
         return EventTimeTrigger()
@@ -72,22 +55,12 @@ class EventTimeSessionWindows(_StaticSessionWindows[T]):
         return True
 
 
-class ProcessingTimeSessionWindows(_StaticSessionWindows[T]):
-    """Sessions that end when nothing came for one gap of processing time."""
-
-    @staticmethod
-    def with_gap(size: Interval) -> ProcessingTimeSessionWindows[Any]:
-        return ProcessingTimeSessionWindows(size.to_milliseconds())
-
-    @staticmethod
-    def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows[Any]:
-        return DynamicProcessingTimeSessionWindows(extractor)
-
+class _InProcessingTime(_SessionWindows[T]):
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         start = context.get_current_processing_time()
-        return [TimeWindow(start, start + self._session_gap)]
+        return [TimeWindow(start, start + self._gap_of(element))]
 
     def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
         return ProcessingTimeTrigger()
@@ -96,7 +69,20 @@ class ProcessingTimeSessionWindows(_StaticSessionWindows[T]):
         return False
 
 
-class _DynamicSessionWindows(_SessionWindows[T]):
+class _StaticGap(_SessionWindows[T]):
+    def __init__(self, session_gap: int) -> None:
+        if session_gap <= 0:
+            raise JobDefinitionError(f"The gap of {type(self).__name__} must be positive, but is {session_gap} ms")
+        self._session_gap = session_gap
+
+    def _gap_of(self, element: T) -> int:
+        return self._session_gap
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._session_gap})"
+
+
+class _DynamicGap(_SessionWindows[T]):
     def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor) -> None:
         self._session_window_time_gap_extractor = session_window_time_gap_extractor
 
@@ -113,41 +99,41 @@ class _DynamicSessionWindows(_SessionWindows[T]):
         return f"{type(self).__name__}({type(self._session_window_time_gap_extractor).__name__})"
 
 
-class DynamicEventTimeSessionWindows(_DynamicSessionWindows[T]):
+class EventTimeSessionWindows(_InEventTime[T], _StaticGap[T]):
+    """Sessions that end when nothing came for one gap of event time."""
+
+    @staticmethod
+    def with_gap(size: Interval) -> EventTimeSessionWindows[Any]:
+        return EventTimeSessionWindows(size.to_milliseconds())
+
+    @staticmethod
+    def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicEventTimeSessionWindows[Any]:
+        return DynamicEventTimeSessionWindows(extractor)
+
+
+class ProcessingTimeSessionWindows(_InProcessingTime[T], _StaticGap[T]):
+    """Sessions that end when nothing came for one gap of processing time."""
+
+    @staticmethod
+    def with_gap(size: Interval) -> ProcessingTimeSessionWindows[Any]:
+        return ProcessingTimeSessionWindows(size.to_milliseconds())
+
+    @staticmethod
+    def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows[Any]:
+        return DynamicProcessingTimeSessionWindows(extractor)
+
+
+class DynamicEventTimeSessionWindows(_InEventTime[T], _DynamicGap[T]):
     """Event-time sessions whose records say how long to wait for the next."""
 
     @staticmethod
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicEventTimeSessionWindows[Any]:
         return DynamicEventTimeSessionWindows(extractor)
 
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        start = event_time(timestamp, self)
-        return [TimeWindow(start, start + self._gap_of(element))]
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class DynamicProcessingTimeSessionWindows(_DynamicSessionWindows[T]):
+class DynamicProcessingTimeSessionWindows(_InProcessingTime[T], _DynamicGap[T]):
     """Processing-time sessions whose records say how long to wait for the next."""
 
     @staticmethod
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows[Any]:
         return DynamicProcessingTimeSessionWindows(extractor)
-
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        start = context.get_current_processing_time()
-        return [TimeWindow(start, start + self._gap_of(element))]
-
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Final, TypeVar
 
 from penstock.common.time import Interval
@@ -85,11 +86,45 @@ class _Min(ReduceFunction):
 _FIRE_TIME: Final = ReducingStateDescriptor("fire-time", _Min(), Types.LONG())
 
 
-class ContinuousEventTimeTrigger(Trigger[T, TimeWindow]):
-    """Fires whenever the watermark passes a multiple of the interval while the window has records, and at its end."""
+class _ContinuousTrigger(Trigger[T, TimeWindow]):
+    """Fires at multiples of an interval, by timers of one of the two times."""
 
     def __init__(self, interval: int) -> None:
         self.interval = _positive(interval)
+
+    @abstractmethod
+    def _register(self, time: int, ctx: Trigger.TriggerContext) -> None: ...
+
+    @abstractmethod
+    def _delete(self, time: int, ctx: Trigger.TriggerContext) -> None: ...
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_FIRE_TIME)
+        next_fire = ctx.get_partitioned_state(_FIRE_TIME).get()
+        if next_fire is not None:
+            self._register(next_fire, ctx)
+
+    def clear(self, window: TimeWindow, ctx: Trigger.TriggerContext) -> None:
+        fire_time: ReducingState[int] = ctx.get_partitioned_state(_FIRE_TIME)
+        next_fire = fire_time.get()
+        if next_fire is not None:
+            self._delete(next_fire, ctx)
+            fire_time.clear()
+
+    def register_next_fire_timestamp(
+        self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext, fire_timestamp_state: ReducingState[int]
+    ) -> None:
+        """Fire an interval after `time`, at the window's end at the latest."""
+        next_fire = min(time + self.interval, window.max_timestamp())
+        fire_timestamp_state.add(next_fire)
+        self._register(next_fire, ctx)
+
+
+class ContinuousEventTimeTrigger(_ContinuousTrigger[T]):
+    """Fires whenever the watermark passes a multiple of the interval while the window has records, and at its end."""
 
     @staticmethod
     def of(interval: Interval) -> ContinuousEventTimeTrigger[Any]:
@@ -117,36 +152,15 @@ class ContinuousEventTimeTrigger(Trigger[T, TimeWindow]):
     def on_processing_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
-    def can_merge(self) -> bool:
-        return True
+    def _register(self, time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.register_event_time_timer(time)
 
-    def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
-        ctx.merge_partitioned_state(_FIRE_TIME)
-        next_fire = ctx.get_partitioned_state(_FIRE_TIME).get()
-        if next_fire is not None:
-            ctx.register_event_time_timer(next_fire)
-
-    def clear(self, window: TimeWindow, ctx: Trigger.TriggerContext) -> None:
-        fire_time: ReducingState[int] = ctx.get_partitioned_state(_FIRE_TIME)
-        next_fire = fire_time.get()
-        if next_fire is not None:
-            ctx.delete_event_time_timer(next_fire)
-            fire_time.clear()
-
-    def register_next_fire_timestamp(
-        self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext, fire_timestamp_state: ReducingState[int]
-    ) -> None:
-        """Fire an interval after `time`, at the window's end at the latest."""
-        next_fire = min(time + self.interval, window.max_timestamp())
-        fire_timestamp_state.add(next_fire)
-        ctx.register_event_time_timer(next_fire)
+    def _delete(self, time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_event_time_timer(time)
 
 
-class ContinuousProcessingTimeTrigger(Trigger[T, TimeWindow]):
+class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T]):
     """Fires at every multiple of the interval in processing time while the window has records, and at its end."""
-
-    def __init__(self, interval: int) -> None:
-        self.interval = _positive(interval)
 
     @staticmethod
     def of(interval: Interval) -> ContinuousProcessingTimeTrigger[Any]:
@@ -173,29 +187,11 @@ class ContinuousProcessingTimeTrigger(Trigger[T, TimeWindow]):
     def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
-    def can_merge(self) -> bool:
-        return True
+    def _register(self, time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.register_processing_time_timer(time)
 
-    def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
-        ctx.merge_partitioned_state(_FIRE_TIME)
-        next_fire = ctx.get_partitioned_state(_FIRE_TIME).get()
-        if next_fire is not None:
-            ctx.register_processing_time_timer(next_fire)
-
-    def clear(self, window: TimeWindow, ctx: Trigger.TriggerContext) -> None:
-        fire_time: ReducingState[int] = ctx.get_partitioned_state(_FIRE_TIME)
-        next_fire = fire_time.get()
-        if next_fire is not None:
-            ctx.delete_processing_time_timer(next_fire)
-            fire_time.clear()
-
-    def register_next_fire_timestamp(
-        self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext, fire_timestamp_state: ReducingState[int]
-    ) -> None:
-        """Fire an interval after `time`, at the window's end at the latest."""
-        next_fire = min(time + self.interval, window.max_timestamp())
-        fire_timestamp_state.add(next_fire)
-        ctx.register_processing_time_timer(next_fire)
+    def _delete(self, time: int, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_processing_time_timer(time)
 
 
 def _positive(interval: int) -> int:
