@@ -25,6 +25,7 @@ from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.errors import CorruptSnapshotError, JobDefinitionError, PenstockError
 from penstock.state.key_groups import key_group
 from penstock.testing import ListSink
+from tests.embedded.jobs import configured
 
 TOTAL = 2000
 
@@ -61,15 +62,8 @@ class Window(ProcessWindowFunction[Any, Any, Any, Any]):
 
 
 def start(folder: Path, job: str, sink: str, path: str | None = None, uid: str = "many") -> JobClient:
-    config = Configuration()
-    config.set_string("penstock.runtime", "embedded")
-    config.set_string("penstock.job.dir", str(folder / job))
-    config.set_string("execution.checkpointing.interval", "0 ms")
-    config.set_string("penstock.epoch.interval", "1 ms")
-    config.set_string("penstock.epoch.max-records", "100")
-    config.set_string("penstock.checkpoint.inline-threshold", "0")
-    if path is not None:
-        config.set_string("execution.state-recovery.path", path)
+    more = {"penstock.epoch.max-records": "100", "penstock.checkpoint.inline-threshold": "0"}
+    config = configured(folder / job, more, path=path)
     env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(2)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(10)).with_timestamp_assigner(
         EventTime()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -19,15 +18,7 @@ from penstock.compat import pyflink as compat
 from penstock.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _aliases() -> Iterator[None]:
-    was_installed = compat.installed()
-    compat.install()
-    yield
-    if not was_installed:
-        compat.uninstall()
+pytestmark = pytest.mark.usefixtures("pyflink_aliases")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from penstock.common import ExecutionConfig, Row, Types
 from penstock.common.serialization import RowFieldExtractorSchema
 from penstock.common.types import RowKind
-from penstock.compat import pyflink as compat
 from penstock.datastream import (
     CheckpointConfig,
     FileSystemCheckpointStorage,
@@ -28,15 +26,7 @@ from tests.compat import pyflink_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pyflink-names.md"
 LEAST = 0.95
-
-
-@pytest.fixture(autouse=True)
-def _aliases() -> Iterator[None]:
-    was_installed = compat.installed()
-    compat.install()
-    yield
-    if not was_installed:
-        compat.uninstall()
+pytestmark = pytest.mark.usefixtures("pyflink_aliases")
 
 
 def listed() -> set[str]:

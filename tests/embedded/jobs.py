@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.storage import CheckpointStorage, ObjectStorage
+from penstock.common import Configuration
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import Sink, Source
@@ -29,6 +31,21 @@ from penstock.state.overlay import MISSING
 from penstock.testing import Epoch, ListSink, ManualClock, ScriptedSource, Split
 
 KEYS = "abcde"
+
+
+def configured(job: Path, more: Mapping[str, str], *, path: str | None = None) -> Configuration:
+    """A job on the embedded runtime in quick epochs, each a checkpoint in the folder `job`, from the savepoint or checkpoint
+    at `path`. `more` goes over all that."""
+    config = Configuration()
+    config.set_string("penstock.runtime", "embedded")
+    config.set_string("penstock.job.dir", str(job))
+    config.set_string("execution.checkpointing.interval", "0 ms")
+    config.set_string("penstock.epoch.interval", "1 ms")
+    if path is not None:
+        config.set_string("execution.state-recovery.path", path)
+    for name, value in more.items():
+        config.set_string(name, value)
+    return config
 
 
 def key_of(value: Any) -> Any:

@@ -25,7 +25,7 @@ from penstock.testing import (
     Split,
 )
 from penstock.testing.crash import POINTS, CrashPoint
-from tests.embedded.jobs import master_of, memory_storage, settings
+from tests.embedded.jobs import configured, master_of, memory_storage, settings
 
 VALUES = range(40)
 SCRIPT = [
@@ -110,12 +110,7 @@ def test_a_driver_that_died_after_the_last_checkpoint_still_gives_the_results() 
 
 
 def start(folder: Path, parallelism: int, function: Any) -> Any:
-    config = Configuration()
-    config.set_string("penstock.runtime", "embedded")
-    config.set_string("penstock.job.dir", str(folder / "job"))
-    config.set_string("execution.checkpointing.interval", "0 ms")
-    config.set_string("penstock.epoch.interval", "1 ms")
-    config.set_string("restart-strategy.type", "none")
+    config = configured(folder / "job", {"restart-strategy.type": "none"})
     env = StreamExecutionEnvironment.get_execution_environment(config)
     source = CollectionSource(list(VALUES), epochs=[10, 20, 30])
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "source").uid("source")

@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from penstock.common import Time, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import (
+    DataStream,
     KeyedProcessFunction,
     ProcessWindowFunction,
     RuntimeContext,
     StreamExecutionEnvironment,
 )
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
-from penstock.datastream.window import CountEvictor, TimeEvictor, TumblingEventTimeWindows
+from penstock.datastream.window import CountEvictor, Evictor, TimeEvictor, TumblingEventTimeWindows
 from penstock.jobmanager.job_master import JobMaster
-from penstock.testing import BarrierMode, CrashPlan, EmbeddedJob, Epoch, ListSink, ScriptedSource, Split, Stamped
+from penstock.testing import Epoch, ListSink, ScriptedSource, Split, Stamped
 from tests.embedded import jobs
 from tests.embedded.jobs import key_of
-from tests.embedded.two_streams import Run, records_of, run_job, runs, scripts
+from tests.embedded.runs import Run
+from tests.embedded.two_streams import records_of, run_job, runs, scripts
 
 SIZE = 8
 
@@ -35,23 +37,18 @@ class Numbers(ProcessWindowFunction[Any, Any, Any, Any]):
         yield key, context.window().start, tuple(found)
 
 
+def evicting(evictor: Evictor[Any, Any]) -> Callable[[DataStream, DataStream], DataStream]:
+    return lambda a, b: (
+        a.union(b).key_by(key_of).window(TumblingEventTimeWindows(SIZE, 0)).evictor(evictor).process(Numbers())
+    )
+
+
 @settings(max_examples=40)
 @given(scripts(), scripts(), runs, st.integers(1, SIZE))
 def test_a_time_evictor_leaves_the_same_whatever_the_order_of_arrival(
     first: list[Any], second: list[Any], run: Run, keep: int
 ) -> None:
-    results, _ = run_job(
-        first,
-        second,
-        run,
-        lambda a, b: (
-            a.union(b)
-            .key_by(key_of)
-            .window(TumblingEventTimeWindows(SIZE, 0))
-            .evictor(TimeEvictor.of(Time.milliseconds(keep)))
-            .process(Numbers())
-        ),
-    )
+    results, _ = run_job(first, second, run, evicting(TimeEvictor.of(Time.milliseconds(keep))))
     windows: dict[Any, list[tuple[int, int]]] = {}
     for key, number, time in [*records_of(first), *records_of(second)]:
         windows.setdefault((key, time // SIZE * SIZE), []).append((time, number))
@@ -67,18 +64,7 @@ def test_a_time_evictor_leaves_the_same_whatever_the_order_of_arrival(
 def test_a_count_evictor_leaves_as_many_and_nothing_foreign(
     first: list[Any], second: list[Any], run: Run, keep: int
 ) -> None:
-    results, _ = run_job(
-        first,
-        second,
-        run,
-        lambda a, b: (
-            a.union(b)
-            .key_by(key_of)
-            .window(TumblingEventTimeWindows(SIZE, 0))
-            .evictor(CountEvictor.of(keep))
-            .process(Numbers())
-        ),
-    )
+    results, _ = run_job(first, second, run, evicting(CountEvictor.of(keep)))
     windows: dict[Any, list[int]] = {}
     for key, number, time in [*records_of(first), *records_of(second)]:
         windows.setdefault((key, time // SIZE * SIZE), []).append(number)
@@ -142,16 +128,7 @@ def run_with_ttl(script: list[Any], run: Run, on_read: bool, clock: Callable[[],
     stream = env.from_source(ScriptedSource(script), WatermarkStrategy.no_watermarks(), "source")
     stream.key_by(key_of).process(Alive(on_read)).set_parallelism(run.parallelism).sink_to(ListSink(name))
     job = replace(env._describe("ttl"), job_id="job", settings=jobs.settings())
-    runtime = EmbeddedJob(
-        job,
-        JobMaster(job, jobs.memory_storage(), clock=clock),
-        schedule="random",
-        seed=run.seed,
-        mode=run.mode,
-        channel_capacity=run.capacity,
-        max_in_flight=2,
-        crashes=CrashPlan(run.crashes),
-    )
+    runtime = run.of(job, JobMaster(job, jobs.memory_storage(), clock=clock))
     runtime.run()
     results = ListSink.results(name)
     ListSink.clear(name)
@@ -194,7 +171,7 @@ def test_the_crashes_and_the_expiry_of_these_tests_do_happen() -> None:
     script: list[Any] = [Split("x")]
     for number in range(12):
         script += [Stamped(("a", number, number), number), Epoch()]
-    run = Run(1, 2, 3, BarrierMode.EXACTLY_ONCE, None, [("process", 5), ("after-snapshot", 9)])
+    run = Run(parallelism=2, seed=3, crashes=[("process", 5), ("after-snapshot", 9)])
     assert check_ttl(script[:-1], run, on_read=False) == 2
     results, _ = run_with_ttl(script[:-1], run, False, ticking(3))
     assert len({seen for *_, seen in results}) > 1

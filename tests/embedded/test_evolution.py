@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.common import Configuration, Types, WatermarkStrategy
+from penstock.common import Types, WatermarkStrategy
 from penstock.common.time import Time
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import DataStream, StreamExecutionEnvironment
@@ -23,6 +23,7 @@ from penstock.datastream.state import (
 )
 from penstock.errors import JobDefinitionError
 from penstock.testing import ListSink
+from tests.embedded.jobs import configured
 
 TOTAL = 3000
 
@@ -62,16 +63,7 @@ def as_pair(state: Any, value: int) -> Any:
 def environment(
     folder: Path, job: str, path: str | None, parallelism: int = 2, *, more: dict[str, str] | None = None
 ) -> Any:
-    config = Configuration()
-    config.set_string("penstock.runtime", "embedded")
-    config.set_string("penstock.job.dir", str(folder / job))
-    config.set_string("execution.checkpointing.interval", "0 ms")
-    config.set_string("penstock.epoch.interval", "1 ms")
-    config.set_string("penstock.epoch.max-records", "100")
-    if path is not None:
-        config.set_string("execution.state-recovery.path", path)
-    for key, value in (more or {}).items():
-        config.set_string(key, value)
+    config = configured(folder / job, {"penstock.epoch.max-records": "100", **(more or {})}, path=path)
     return StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(parallelism)
 
 

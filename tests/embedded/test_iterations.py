@@ -6,7 +6,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ from penstock.records import Block, Columns, Rows
 from penstock.slot.exchange_rows import decode_block
 from penstock.testing import (
     BarrierMode,
-    CrashPlan,
     EmbeddedJob,
     Epoch,
     ListSink,
@@ -47,6 +46,7 @@ from penstock.testing import (
 )
 from penstock.testing.crash import CrashPoint
 from tests.embedded import jobs
+from tests.embedded.runs import Run, runs_with
 
 Token = tuple[str, int, int]  # (name, key, fuel)
 
@@ -113,34 +113,12 @@ def check(results: list[Any], tokens: list[Token]) -> None:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """How a job is run: what must not matter for its results."""
-
-    sources: int
-    parallelism: int
-    seed: int
-    mode: BarrierMode
-    capacity: int | None
-    in_flight: int
-    checkpoint_every_ms: int
-    crashes: list[tuple[CrashPoint, int]]
-    schedule: Any = "random"
-
-
-_POINTS: st.SearchStrategy[CrashPoint] = st.sampled_from(
-    ["process", "barrier", "source-block", "before-snapshot", "after-snapshot", "after-manifest", "before-run"]
-)
-runs = st.builds(
-    Run,
-    sources=st.integers(1, 3),
-    parallelism=st.integers(1, 3),
-    seed=st.integers(0, 2**16),
-    mode=st.sampled_from([BarrierMode.EXACTLY_ONCE, BarrierMode.UNALIGNED]),
-    capacity=st.sampled_from([1, 3, None]),
+runs = runs_with(
+    ["process", "barrier", "source-block", "before-snapshot", "after-snapshot", "after-manifest", "before-run"],
+    latest=40,
+    most=3,
     in_flight=st.integers(1, 3),
     checkpoint_every_ms=st.sampled_from([0, 0, 500, 1300]),  # an epoch moves the clock by 200
-    crashes=st.lists(st.tuples(_POINTS, st.integers(1, 40)), max_size=3),
     schedule=st.sampled_from(["random", "random", "ordered"]),
 )
 fuels = st.tuples(st.integers(0, 4), st.integers(1, 6))
@@ -184,16 +162,7 @@ def run_job(
     chosen = replace(jobs.settings(checkpoint_interval_ms=run.checkpoint_every_ms), recovery_path=resume_from)
     job = replace(env._describe("loop"), job_id="job", settings=chosen)
     master = jobs.master_of(job, storage or jobs.memory_storage())
-    runtime = EmbeddedJob(
-        job,
-        master,
-        schedule=run.schedule,
-        seed=run.seed,
-        mode=run.mode,
-        channel_capacity=run.capacity,
-        max_in_flight=run.in_flight,
-        crashes=CrashPlan(run.crashes),
-    )
+    runtime = run.of(job, master)
     if stop_after is not None:
         master.on_report = lambda report: runtime.cancel() if report.epoch >= stop_after else None
     if request is not None:
@@ -210,7 +179,7 @@ def run_job(
     return results, runtime
 
 
-PLAIN = Run(1, 1, 0, BarrierMode.EXACTLY_ONCE, None, 1, 0, [], "ordered")
+PLAIN = Run(in_flight=1, schedule="ordered")
 
 
 @settings(max_examples=100)
@@ -267,7 +236,7 @@ def test_what_is_on_the_way_back_is_in_a_savepoint(drain: bool, tmp_path: Path) 
 
 def test_the_crashes_of_these_tests_do_happen_while_records_go_round() -> None:
     crashes: list[tuple[CrashPoint, int]] = [("process", 12), ("barrier", 20), ("after-snapshot", 20)]
-    run = Run(2, 2, 7, BarrierMode.EXACTLY_ONCE, 1, 2, 0, crashes)
+    run = Run(sources=2, parallelism=2, seed=7, capacity=1, crashes=crashes)
     results, job = run_job([("a", 0, 9)], run, lambda s: build_tokens(s, 2, "rebalance"))
     check(results, [("a", 0, 9)])
     assert job.crashes == 3

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from penstock.common import Time
 from penstock.datastream import CoGroupFunction, DataStream, JoinFunction, ProcessJoinFunction
 from penstock.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
-from penstock.testing import BarrierMode, Epoch, Stamped
+from penstock.testing import Epoch, Stamped
 from tests.embedded.jobs import key_of
-from tests.embedded.two_streams import Record, Run, records_of, run_job, runs, scripts
+from tests.embedded.runs import Run
+from tests.embedded.two_streams import Record, records_of, run_job, runs, scripts
 
 
 class Pair(JoinFunction):
@@ -93,7 +94,7 @@ def test_sessions_of_both_streams_are_sessions_together(
 
 def test_the_crashes_of_these_tests_do_happen() -> None:
     script = [Stamped(("a", 1, 1), 1), Epoch(), Stamped(("a", 2, 2), 2)]
-    run = Run(2, 2, 7, BarrierMode.EXACTLY_ONCE, 1, [("process", 2), ("after-snapshot", 2)])
+    run = Run(sources=2, parallelism=2, seed=7, capacity=1, crashes=[("process", 2), ("after-snapshot", 2)])
     results, crashes = run_job(
         script,
         script,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from penstock.common import Configuration, RestartStrategies, WatermarkStrategy
+from penstock.common import RestartStrategies, WatermarkStrategy
 from penstock.connectors.collection import CollectionSource
 from penstock.datastream import (
     CheckpointedFunction,
@@ -24,7 +24,7 @@ from penstock.datastream.state import ListStateDescriptor
 from penstock.errors import JobDefinitionError
 from penstock.testing import BarrierMode, CrashPlan, CrashPoint, EmbeddedJob, Epoch, ListSink, ScriptedSource, Split
 from penstock.testing.crash import POINTS
-from tests.embedded.jobs import master_of, memory_storage, settings
+from tests.embedded.jobs import configured, master_of, memory_storage, settings
 
 _names = itertools.count()
 SCRIPT = [
@@ -129,12 +129,7 @@ def test_a_union_list_gives_every_subtask_everything_also_at_the_same_parallelis
 def resumable(
     folder: Path, parallelism: int, values: list[int], cuts: list[int], function: Any
 ) -> StreamExecutionEnvironment:
-    config = Configuration()
-    config.set_string("penstock.runtime", "embedded")
-    config.set_string("penstock.job.dir", str(folder / "job"))
-    config.set_string("execution.checkpointing.interval", "0 ms")
-    config.set_string("penstock.epoch.interval", "1 ms")
-    config.set_string("restart-strategy.type", "none")
+    config = configured(folder / "job", {"restart-strategy.type": "none"})
     env = StreamExecutionEnvironment.get_execution_environment(config)
     source = env.from_source(CollectionSource(values, epochs=cuts), WatermarkStrategy.no_watermarks(), "source")
     source.uid("source").rebalance().flat_map(function).uid("threes").set_parallelism(parallelism).sink_to(

@@ -14,21 +14,14 @@ from penstock.testing import ListSink
 from tests.chaos.job import build
 from tests.chaos.verify import verify
 from tests.checkpoint import sample_job
+from tests.embedded.jobs import configured
 
 RECORDS, SPLITS = 12_000, 3
 
 
 def start(folder: Path, job: str, backend: str, parallelism: int, path: str | None) -> JobClient:
-    config = Configuration()
-    config.set_string("penstock.runtime", "embedded")
-    config.set_string("penstock.job.dir", str(folder / job))
-    config.set_string("execution.checkpointing.interval", "0 ms")
-    config.set_string("penstock.epoch.interval", "1 ms")
-    config.set_string("penstock.epoch.max-records", "1000")
-    config.set_string("state.backend.type", backend)
-    config.set_string("restart-strategy.type", "none")
-    if path is not None:
-        config.set_string("execution.state-recovery.path", path)
+    more = {"penstock.epoch.max-records": "1000", "state.backend.type": backend, "restart-strategy.type": "none"}
+    config = configured(folder / job, more, path=path)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(parallelism)
     build(env, folder, RECORDS, None, SPLITS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import DataStream, StreamExecutionEnvironment
 from penstock.protocol.events import Watermark
-from penstock.testing import BarrierMode, CrashPlan, EmbeddedJob, Epoch, ListSink, ScriptedSource, Split, Stamped
-from penstock.testing.crash import CrashPoint
+from penstock.testing import Epoch, ListSink, ScriptedSource, Split, Stamped
 from tests.embedded.jobs import master_of, memory_storage, settings
+from tests.embedded.runs import Run, runs_with
 
 Record = tuple[str, int, int]  # (key, number, timestamp)
 MAX_TIME = 40
@@ -22,29 +22,7 @@ MAX_TIME = 40
 _names = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """How a job is run: what must not matter for its results."""
-
-    sources: int
-    parallelism: int
-    seed: int
-    mode: BarrierMode
-    capacity: int | None
-    crashes: list[tuple[CrashPoint, int]]
-
-
-_POINTS: st.SearchStrategy[CrashPoint] = st.sampled_from(["process", "after-snapshot"])
-
-runs = st.builds(
-    Run,
-    sources=st.integers(1, 3),
-    parallelism=st.integers(1, 3),
-    seed=st.integers(0, 2**16),
-    mode=st.sampled_from([BarrierMode.EXACTLY_ONCE, BarrierMode.UNALIGNED]),
-    capacity=st.sampled_from([1, 3, None]),
-    crashes=st.lists(st.tuples(_POINTS, st.integers(1, 12)), max_size=2),
-)
+runs = runs_with(["process", "after-snapshot"], latest=12, most=2)
 
 
 @st.composite
@@ -88,16 +66,7 @@ def run_job(
     streams = [env.from_source(ScriptedSource(script), strategy, "source") for script in (first, second)]
     build(*streams).set_parallelism(run.parallelism).sink_to(ListSink(name))
     job = replace(env._describe("two streams"), job_id="job", settings=settings())
-    runtime = EmbeddedJob(
-        job,
-        master_of(job, memory_storage()),
-        schedule="random",
-        seed=run.seed,
-        mode=run.mode,
-        channel_capacity=run.capacity,
-        max_in_flight=2,
-        crashes=CrashPlan(run.crashes),
-    )
+    runtime = run.of(job, master_of(job, memory_storage()))
     runtime.run()
     results = sorted(ListSink.results(name))
     ListSink.clear(name)

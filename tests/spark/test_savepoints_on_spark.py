@@ -16,6 +16,7 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.job_client import JobClient
 from tests.chaos.job import build
 from tests.chaos.verify import verify
+from tests.embedded.jobs import configured
 
 pytestmark = pytest.mark.spark
 
@@ -23,15 +24,13 @@ RECORDS, SPLITS = 20_000, 3
 
 
 def start(folder: Path, runtime: str, job: str, parallelism: int, path: str | None) -> JobClient:
-    config = Configuration()
-    config.set_string("penstock.runtime", runtime)
-    config.set_string("penstock.job.dir", str(folder / job))
-    config.set_string("execution.checkpointing.interval", "0 ms")
-    config.set_string("penstock.epoch.interval", "10 ms")
-    config.set_string("penstock.epoch.max-records", "1000")
-    config.set_string("penstock.checkpoint.inline-threshold", "1000")
-    if path is not None:
-        config.set_string("execution.state-recovery.path", path)
+    more = {
+        "penstock.runtime": runtime,
+        "penstock.epoch.interval": "10 ms",
+        "penstock.epoch.max-records": "1000",
+        "penstock.checkpoint.inline-threshold": "1000",
+    }
+    config = configured(folder / job, more, path=path)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(parallelism)
     build(env, folder, RECORDS, None, SPLITS)
