@@ -62,18 +62,6 @@ def checkpoint_state(checkpoint: CheckpointId | int, name: str) -> str:
     return f"{checkpoint_folder(checkpoint)}/{name}"
 
 
-def savepoint_folder(name: str) -> str:
-    return f"{SAVEPOINTS}/{file_name_part(name)}"
-
-
-def savepoint_manifest(name: str) -> str:
-    return f"{savepoint_folder(name)}/{_MANIFEST}"
-
-
-def savepoint_state(name: str, state: str) -> str:
-    return f"{savepoint_folder(name)}/{state}"
-
-
 def epoch_plan(epoch: Epoch | int) -> str:
     return f"{EPOCHS}/{int(epoch)}.json"
 

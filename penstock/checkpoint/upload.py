@@ -52,7 +52,7 @@ def carry_out(task: TaskId, epoch: int, attempt: str, store: Store) -> Uploaded:
     started = time.perf_counter()
     try:
         handles, size = store()
-    except Exception as error:
+    except Exception as error:  # the driver decides what a lost snapshot means
         return Uploaded(task=task, epoch=epoch, attempt=attempt, error=f"{type(error).__name__}: {error}")
     duration_ms = (time.perf_counter() - started) * 1000
     return Uploaded(task=task, epoch=epoch, attempt=attempt, handles=handles, size=size, duration_ms=duration_ms)

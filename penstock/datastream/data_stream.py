@@ -314,20 +314,22 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         """The fields of a tuple stream at these positions, in this order; a field may be repeated or left out."""
         if self._type is not None and not isinstance(self._type, TupleTypeInfo):
             raise JobDefinitionError(f"project works on streams of tuples, but this one is of {self._type}: use map()")
-        positions = [rolling.check_field(index, "project") for index in field_indexes]
+        positions: list[int] = []
         types = None if self._type is None else self._type.get_field_types()
-        for position in positions:
+        for index in field_indexes:
+            position = rolling.check_field(index, "project")
             if isinstance(position, str) or (types is not None and position >= len(types)):
                 raise JobDefinitionError(
                     f"project: the stream has no field at position {position!r}, its type is {self._type}"
                 )
+            positions.append(position)
         if not positions:
             raise JobDefinitionError("project needs at least one position")
         if types is not None:
-            chosen = TupleTypeInfo([types[position] for position in positions])  # type: ignore[index]
+            chosen = TupleTypeInfo([types[position] for position in positions])
             columns = [f"f{position}" for position in positions]
-            return self._apply("Projection", SelectOperator(columns, None, positions), chosen)  # type: ignore[arg-type]
-        function = rolling.Projection(tuple(positions))  # type: ignore[arg-type]
+            return self._apply("Projection", SelectOperator(columns, None, positions), chosen)
+        function = rolling.Projection(tuple(positions))
         return self._apply("Projection", MapOperator(function))
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:

@@ -87,7 +87,7 @@ class JobClient:
         self._on_state("RUNNING")
         try:
             self._job.run()
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, who waits for the result must hear of it
             self._change(functools.partial(_record_end, error))
             self._result.set_exception(error)
             return

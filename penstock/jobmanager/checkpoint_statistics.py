@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from penstock.checkpoint import layout
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
@@ -78,8 +78,8 @@ class StatisticsKeeper:
         self.statistics.restored += 1
         self._add("restored", checkpoint_id)
 
-    def _add(self, status: Literal["completed", "failed", "restored"], checkpoint_id: int, **more: object) -> None:
-        record = CheckpointRecord(checkpoint_id=checkpoint_id, status=status, at_ms=self._now(), **more)  # type: ignore[arg-type]
+    def _add(self, status: Literal["completed", "failed", "restored"], checkpoint_id: int, **more: Any) -> None:
+        record = CheckpointRecord(checkpoint_id=checkpoint_id, status=status, at_ms=self._now(), **more)
         self.statistics.history.append(record)
         del self.statistics.history[:-_HISTORY]
         if time.monotonic() - self._written >= _WRITE_EVERY_S:
@@ -92,5 +92,5 @@ class StatisticsKeeper:
         try:
             data = json.dumps({"version": _VERSION, **asdict(self.statistics)}).encode()
             self._storage.put(layout.STATISTICS, data)
-        except Exception:
+        except Exception:  # numbers for people to look at are not worth a job; the next attempt is soon
             self._written = 0.0

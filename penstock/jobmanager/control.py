@@ -197,7 +197,7 @@ class JobControl:
         try:
             result = future.result()
             location = None if result is None else str(result)
-        except BaseException as error:
+        except BaseException as error:  # for who asked, whatever it is
             failure = {"class": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error)}
         if failure is None and location is not None and entry["kind"] in ("savepoint", "stop"):
             self._facts.savepoint_completed(location, entry["begin_ms"])

@@ -103,7 +103,8 @@ def _module_code(name: str) -> tuple[CodeType, str, str | None]:
     except ImportError as error:
         raise JobDefinitionError(f"the module {name!r} cannot be imported: {error}") from error
     loader = None if spec is None else spec.loader
-    code = loader.get_code(spec.name) if spec is not None and hasattr(loader, "get_code") else None  # type: ignore[union-attr]
+    get_code = getattr(loader, "get_code", None)
+    code = None if spec is None or get_code is None else get_code(spec.name)
     if spec is None or code is None:
         raise JobDefinitionError(f"there is no module {name!r}: looked in {sys.path}")
     return code, str(spec.origin), spec.parent

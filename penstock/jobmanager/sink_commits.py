@@ -181,7 +181,7 @@ class _Background:
                 commit.committer.commit(self.epoch, commit.committables)
                 self.committed.append(_Committed(commit.sink_id, self._now(), began, time.perf_counter()))
             self._reach("after-sink-commit", self.epoch)
-        except BaseException as error:
+        except BaseException as error:  # kept for the job's own thread, which waits
             self.error = error
         self.duration_ms = (time.perf_counter() - started) * 1000
         self.over.set()

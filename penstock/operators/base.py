@@ -125,13 +125,13 @@ class Operator(ABC):
     def restore_state(self) -> None:  # noqa: B027 - most operators keep all their state in tables
         """Called before open and again after a rollback: read operator (non-keyed) state from `ctx.state`."""
 
-    def snapshot_state(self) -> None:  # noqa: B027
+    def snapshot_state(self) -> None:  # noqa: B027 - optional hook
         """Called at the barrier: write operator (non-keyed) state to `ctx.state`."""
 
-    def begin_epoch(self, epoch: int, attempt: str) -> None:  # noqa: B027
+    def begin_epoch(self, epoch: int, attempt: str) -> None:  # noqa: B027 - optional hook
         """A new epoch (or a new attempt at one) starts."""
 
-    def end_epoch(self) -> None:  # noqa: B027
+    def end_epoch(self) -> None:  # noqa: B027 - optional hook
         """The barrier has come on every channel; called along the chain before the snapshot. Last chance to emit."""
 
     def prepare_commit(self) -> list[Any]:
@@ -147,13 +147,13 @@ class Operator(ABC):
         self.current_watermark = timestamp
         self.ctx.output.watermark(timestamp)
 
-    def on_processing_time(self, now: int) -> None:  # noqa: B027
+    def on_processing_time(self, now: int) -> None:  # noqa: B027 - optional hook
         """The epoch's processing time moved to `now`: fire what is due."""
 
     def on_idle(self, idle: bool) -> None:
         self.ctx.output.idle(idle)
 
-    def end_input(self) -> None:  # noqa: B027
+    def end_input(self) -> None:  # noqa: B027 - optional hook
         """All input has ended (after the final watermark): emit what is left."""
 
     def next_processing_timer(self) -> int | None:

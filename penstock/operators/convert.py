@@ -85,10 +85,11 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
         return block
     names = list(block.batch.schema.names)
     timestamps: list[int | None] | None = None if block.timestamps is None else block.timestamps.tolist()
-    typed = isinstance(type_info, (RowTypeInfo, TupleTypeInfo)) and len(type_info.get_field_types()) == len(names)
-    if typed and any(t.need_conversion() for t in type_info.get_field_types()):  # type: ignore[union-attr]
-        structs = block.batch.to_struct_array().to_pylist()
-        return Rows([type_info.from_internal_type(struct) for struct in structs], timestamps)  # type: ignore[union-attr]
+    if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
+        types = type_info.get_field_types()
+        if len(types) == len(names) and any(t.need_conversion() for t in types):
+            structs = block.batch.to_struct_array().to_pylist()
+            return Rows([type_info.from_internal_type(struct) for struct in structs], timestamps)
     columns = [column_values(column) for column in block.batch.columns]
     if isinstance(type_info, TupleTypeInfo):
         values: list[Any] = list(zip(*columns, strict=True))

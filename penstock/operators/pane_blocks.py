@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,9 +25,9 @@ class PaneBlocks:
     def rebuild(self) -> None:
         """The table was restored or rolled back."""
         self._index, self._next = {}, 0
-        entries = sorted((name[1], name, block.num_rows) for name, block in self._table.items())  # type: ignore[index]
-        for sequence, name, rows in entries:
-            self._index.setdefault(name[0], []).append((name, rows))  # type: ignore[index,arg-type]
+        named: Iterable[tuple[Any, Any]] = self._table.items()
+        for sequence, name, rows in sorted((name[1], name, block.num_rows) for name, block in named):
+            self._index.setdefault(name[0], []).append((name, rows))
             self._next = sequence + 1
 
     def __contains__(self, pane: int) -> bool:

@@ -29,8 +29,10 @@ def check_field(field: Any, verb: str) -> Field:
 
 def read_field(value: Any, field: Field) -> Any:
     """The field of a tuple, list, Row, dict or object; position 0 of a plain value is the value itself."""
-    if isinstance(value, (Row, dict)) or (isinstance(value, (tuple, list)) and isinstance(field, int)):
-        return value[field]  # type: ignore[index]
+    if isinstance(value, (Row, dict)):
+        return value[field]
+    if isinstance(value, (tuple, list)) and isinstance(field, int):
+        return value[field]
     if isinstance(field, str):
         return getattr(value, field)
     if field == 0:

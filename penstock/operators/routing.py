@@ -48,7 +48,6 @@ class Router(ABC):
         self._send = send
         self._block_size = block_size
         self._rows: dict[int, Rows] = {}
-        self._stamped: dict[int, bool] = {}
 
     def route(self, block: Block) -> None:
         if len(block):

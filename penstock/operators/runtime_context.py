@@ -144,20 +144,25 @@ class OperatorRuntimeContext(RuntimeContext):
     def get_accumulator(self, name: str) -> Accumulator[Any, Any] | None:
         return self._ctx.state.accumulators.get(name)
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:  # type: ignore[type-arg]
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        found: ValueState[Any] = self._state(state_descriptor)
+        return found
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:  # type: ignore[type-arg]
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        found: ListState[Any] = self._state(state_descriptor)
+        return found
 
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:  # type: ignore[type-arg]
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        found: MapState[Any, Any] = self._state(state_descriptor)
+        return found
 
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:  # type: ignore[type-arg]
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        found: ReducingState[Any] = self._state(state_descriptor)
+        return found
 
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:  # type: ignore[type-arg]
-        return self._state(state_descriptor)  # type: ignore[no-any-return]
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        found: AggregatingState[Any, Any] = self._state(state_descriptor)
+        return found
 
 
 class OperatorTimerService(TimerService):

@@ -77,7 +77,8 @@ class FlatMapOperator(FunctionOperator):
         self.ctx.metrics.records_in += len(rows)
         function = self.bound()
         out: list[Any] = []
-        stamps: list[int | None] | None = None if rows.timestamps is None else []
+        given = rows.timestamps
+        stamps: list[int | None] = []
         value: Any = None
         try:
             for index, value in enumerate(rows.values):
@@ -85,8 +86,8 @@ class FlatMapOperator(FunctionOperator):
                 results = function(value)
                 if results is not None:
                     out.extend(results)
-                if stamps is not None:
-                    stamps.extend([rows.timestamps[index]] * (len(out) - before))  # type: ignore[index]
+                if given is not None:
+                    stamps.extend([given[index]] * (len(out) - before))
         except Exception as error:
             self.fail(error, "flat_map", value, has_record=True)
-        self.emit(out, stamps)
+        self.emit(out, None if given is None else stamps)

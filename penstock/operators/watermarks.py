@@ -87,13 +87,13 @@ class SplitWatermarks:
         rows = to_rows(block, self.input_type)
         extract = assigner.extract_timestamp if self._by_column is None else self._by_column
         before = rows.timestamps or [NO_TIMESTAMP] * len(rows)
-        stamps = []
+        stamps: list[int | None] = []
         for value, old in zip(rows.values, before, strict=True):
             self.stamping = value
             stamps.append(extract(value, NO_TIMESTAMP if old is None else old))
         if isinstance(block, Columns):
             return Columns(block.batch, np.asarray(stamps, dtype=np.int64))
-        return Rows(rows.values, stamps)  # type: ignore[arg-type]
+        return Rows(rows.values, stamps)
 
     def observe(self, block: Block, emit: Callable[[Block], None], advance: Callable[[int], None]) -> None:
         """Pass a stamped block on, with watermarks in between where the strategy asks for them."""

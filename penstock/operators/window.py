@@ -12,7 +12,7 @@ state, its timers, and one clean-up timer at `max_timestamp + allowed_lateness`,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
@@ -133,7 +133,7 @@ class WindowOperator(TimedOperator):
         self.ctx.metrics.records_in += len(rows)
         stamps = rows.timestamps
         if self._aligned is not None and stamps is not None and None not in stamps:
-            self._aligned.process(rows.values, stamps)  # type: ignore[arg-type]
+            self._aligned.process(rows.values, cast("list[int]", stamps))
         else:
             self._process(rows.values, stamps or [None] * len(rows))
         self.ctx.state.current_key = NO_KEY
@@ -317,7 +317,8 @@ class WindowOperator(TimedOperator):
         stored = self._merging_table.peek(self.ctx.state.current_key)
         window = self._codec.window
         pairs = () if stored is MISSING else stored
-        return MergingWindowSet(self.assigner, {window(a): window(b) for a, b in pairs})  # type: ignore[arg-type]
+        assigner = cast("MergingWindowAssigner[Any, Any]", self.assigner)  # only of these is a set asked for
+        return MergingWindowSet(assigner, {window(a): window(b) for a, b in pairs})
 
     def _persist(self, windows: MergingWindowSet) -> None:
         if not windows.changed:

@@ -131,19 +131,24 @@ class WindowStateStore(KeyedStateStore):
         return self._states.get(descriptor, self.namespace)
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._get(state_descriptor)  # type: ignore[no-any-return]
+        found: ValueState[Any] = self._get(state_descriptor)
+        return found
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._get(state_descriptor)  # type: ignore[no-any-return]
+        found: ListState[Any] = self._get(state_descriptor)
+        return found
 
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._get(state_descriptor)  # type: ignore[no-any-return]
+        found: MapState[Any, Any] = self._get(state_descriptor)
+        return found
 
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._get(state_descriptor)  # type: ignore[no-any-return]
+        found: ReducingState[Any] = self._get(state_descriptor)
+        return found
 
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        return self._get(state_descriptor)  # type: ignore[no-any-return]
+        found: AggregatingState[Any, Any] = self._get(state_descriptor)
+        return found
 
 
 class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):

@@ -8,23 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
 
 from penstock.errors import ProtocolError
 from penstock.protocol.ids import TaskId
 
 A = TypeVar("A")
-
-
-class CheckpointFailureReason(Enum):
-    """Why an epoch did not complete: closed, so that statistics and messages can name each."""
-
-    TASK_FAILED = "a task failed before it acknowledged"
-    MISSING_ACKS = "the epoch ended without the acknowledgement of every task"
-    STORAGE = "checkpoint storage refused the manifest"
-    FENCED = "another driver owns the job"
-    JOB_STOPPED = "the job was stopped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ NodeId = NewType("NodeId", int)  # a node of the StreamGraph: one operator
 VertexId = NewType("VertexId", int)  # a vertex of the JobGraph: one chain of operators
 Epoch = NewType("Epoch", int)  # counts from 1; epoch n ends with barrier n
 CheckpointId = NewType("CheckpointId", int)  # the epoch whose end it records
-KeyGroup = NewType("KeyGroup", int)
 Generation = NewType("Generation", int)  # one more for every driver that takes a job folder over
 Attempt = NewType("Attempt", str)  # one run of one subtask in one epoch; unique
 

@@ -40,7 +40,6 @@ class ChannelOrder:
         self._done: set[ChannelKey] = set()
         self._spill_after = spill_after
         self._held = 0
-        self.spilled_rows = 0
 
     def add(self, channel: ChannelKey, seq: int, kind: int, payload: bytes) -> None:
         queue = self._queues.get(channel)
@@ -55,7 +54,6 @@ class ChannelOrder:
                 queue.spill = tempfile.TemporaryFile(prefix="penstock-spill-")  # noqa: SIM115 - closed in _drain
             pickle.dump((seq, kind, payload), queue.spill, protocol=5)
             queue.spilled += 1
-            self.spilled_rows += 1
         else:
             queue.memory.append((seq, kind, payload))
             self._held += len(payload)

@@ -25,7 +25,7 @@ def serve_storage(storage: CheckpointStorage | None, message: dict[str, Any]) ->
         if storage is None or message["call"] not in CALLS:
             raise StorageError("this job's checkpoints are not kept in the driver")
         return {"result": getattr(storage, message["call"])(*message["args"])}
-    except Exception as error:
+    except Exception as error:  # raised again in the slot
         return {"error": pickle.dumps(error)}
 
 

@@ -83,7 +83,7 @@ class _Reader(DataSourceStreamReader):
             return []
         return [_Range(SplitRange(**r)) for r in end["ranges"] if r["start"] != r["end"]]
 
-    def read(self, partition: _Range) -> Iterator[Any]:  # type: ignore[override]
+    def read(self, partition: _Range) -> Iterator[Any]:  # type: ignore[override]  # Spark hands back what `partitions` gave
         reader = self._source.create_reader()
         arrow = to_arrow_schema(self._schema)
         try:

@@ -79,7 +79,6 @@ class SparkJob:
         )
         self._cancelled = threading.Event()
         self.registry: SlotRegistry | None = None
-        self.spark_jobs = 0
         self.on_state: Callable[[str], None] = lambda state: None
         self.on_failure: Callable[[BaseException], None] = lambda error: None
 
@@ -122,7 +121,7 @@ class SparkJob:
                 self.master.recover()
             except (FencedError, CorruptSnapshotError, JobDefinitionError):
                 raise  # waiting does not mend these
-            except Exception as again:
+            except Exception as again:  # of storage, a sink, a source: all may be back by the next attempt
                 error = again
                 continue
             self.on_state("RUNNING")
@@ -189,7 +188,8 @@ class SparkJob:
             job_parameters=self._job.job_parameters,
             graph_version=self.master.graph_version,
         )
-        return cloudpickle.dumps(travelling(slot_job))  # type: ignore[no-any-return]
+        pickled: bytes = cloudpickle.dumps(travelling(slot_job))
+        return pickled
 
     # ---------------------------------------------------------------- one attempt
 
@@ -311,7 +311,9 @@ class _Attempt:
                 self._master.settle(wait_ms=_LAST_UPLOADS_MS)
             else:
                 self._run_epoch(frame, batch + 1)
-        except BaseException as error:
+        except (
+            BaseException
+        ) as error:  # Spark would lose it on its way through the JVM: it is raised where the job is run
             self._error = self._explain(error)
             self._over.set()
         if self._over.is_set():
@@ -340,7 +342,6 @@ class _Attempt:
         finally:
             watchdog.cancel()
             self._registry.end()
-        self._spark_job.spark_jobs += 1
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
         master.complete_epoch(epoch, acks, spark_offsets=progress.to_json() if sources else None)
         if master.finished or master.rescaling:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from penstock.state.key_groups import UnsupportedKeyError, canonical
+from penstock.state.keyspace import MapScan
 from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
 
 
@@ -37,13 +38,16 @@ class MapTable(OverlayTable):
 
     def _merged(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
         touched = self._touched.get(entry, {})
-        for key, value in self.base.scan(entry):  # type: ignore[attr-defined]
+        for key, value in self._stored(entry):
             if key not in touched:
                 yield key, self.own(value)
         for key in touched:
             value = self.overlay.get((entry, key), MISSING)
             if value is not MISSING and value is not TOMBSTONE:
                 yield key, value
+
+    def _stored(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
+        return cast("MapScan", self.base).scan(entry)
 
     def is_empty(self, entry: Hashable) -> bool:
         return next(self._merged(entry), None) is None
@@ -62,7 +66,7 @@ class MapTable(OverlayTable):
 
     def load_whole(self, entry: Hashable, value: Any) -> None:
         """Restore a map that an older snapshot wrote as one value."""
-        for key, _ in list(self.base.scan(entry)):  # type: ignore[attr-defined]
+        for key, _ in list(self._stored(entry)):
             del self.base[(entry, key)]
         for key, single in ({} if value is TOMBSTONE else value).items():
             self.base[(entry, key)] = single

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Hashable, Iterable
+from typing import Any
 
 from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.datastream.state import (
@@ -40,7 +40,7 @@ class _Handle:
         self._table.delete(self._entry())
 
 
-class KeyedValueState(_Handle, ValueState):  # type: ignore[type-arg]
+class KeyedValueState(_Handle, ValueState[Any]):
     __slots__ = ()
 
     def value(self) -> Any:
@@ -54,7 +54,7 @@ class KeyedValueState(_Handle, ValueState):  # type: ignore[type-arg]
             self._table.overlay[self._entry()] = value
 
 
-class KeyedListState(_Handle, ListState):  # type: ignore[type-arg]
+class KeyedListState(_Handle, ListState[Any]):
     __slots__ = ()
 
     def get(self) -> Iterable[Any]:
@@ -83,7 +83,7 @@ class KeyedListState(_Handle, ListState):  # type: ignore[type-arg]
             self.clear()
 
 
-class KeyedMapState(_Handle, MapState):  # type: ignore[type-arg]
+class KeyedMapState(_Handle, MapState[Any, Any]):
     """Each entry of the map is one of the table. Listing is in the canonical order of map keys."""
 
     __slots__ = ()
@@ -122,31 +122,8 @@ class KeyedMapState(_Handle, MapState):  # type: ignore[type-arg]
     def is_empty(self) -> bool:
         return self._table.is_empty(self._entry())
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.keys())
 
-    def __getitem__(self, key: Any) -> Any:
-        return self.get(key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        self.remove(key)
-
-    def __contains__(self, key: Any) -> bool:
-        return self.contains(key)
-
-
-class Appending(Protocol):
-    """State that folds what is added into one stored value: the shape reducing and aggregating state share."""
-
-    def add(self, value: Any) -> None: ...
-    def get(self) -> Any: ...
-    def clear(self) -> None: ...
-
-
-class KeyedReducingState(_Handle, ReducingState):  # type: ignore[type-arg]
+class KeyedReducingState(_Handle, ReducingState[Any]):
     __slots__ = ("_reduce",)
 
     def __init__(self, backend: OperatorState, table: OverlayTable, namespaced: bool, function: ReduceFunction) -> None:
@@ -163,7 +140,7 @@ class KeyedReducingState(_Handle, ReducingState):  # type: ignore[type-arg]
         self._table.overlay[entry] = value if current is MISSING else self._reduce(current, value)
 
 
-class KeyedAggregatingState(_Handle, AggregatingState):  # type: ignore[type-arg]
+class KeyedAggregatingState(_Handle, AggregatingState[Any, Any]):
     __slots__ = ("_function",)
 
     def __init__(

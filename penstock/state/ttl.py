@@ -7,7 +7,7 @@ compaction): entries of keys that never come again go then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -91,7 +91,7 @@ class _ExpiringHandle(_Handle):
         self._table.put(self._entry(), self._lifetime.stamp(value))
 
 
-class ExpiringValueState(_ExpiringHandle, ValueState):  # type: ignore[type-arg]
+class ExpiringValueState(_ExpiringHandle, ValueState[Any]):
     def value(self) -> Any:
         value = self._read()
         return None if value is MISSING else value
@@ -103,7 +103,7 @@ class ExpiringValueState(_ExpiringHandle, ValueState):  # type: ignore[type-arg]
             self._write(value)
 
 
-class ExpiringReducingState(_ExpiringHandle, ReducingState):  # type: ignore[type-arg]
+class ExpiringReducingState(_ExpiringHandle, ReducingState[Any]):
     def __init__(
         self,
         backend: OperatorState,
@@ -124,7 +124,7 @@ class ExpiringReducingState(_ExpiringHandle, ReducingState):  # type: ignore[typ
         self._write(value if current is MISSING else self._reduce(current, value))
 
 
-class ExpiringAggregatingState(_ExpiringHandle, AggregatingState):  # type: ignore[type-arg]
+class ExpiringAggregatingState(_ExpiringHandle, AggregatingState[Any, Any]):
     def __init__(
         self,
         backend: OperatorState,
@@ -147,7 +147,7 @@ class ExpiringAggregatingState(_ExpiringHandle, AggregatingState):  # type: igno
         self._write(self._function.add(value, accumulator))
 
 
-class ExpiringListState(_ExpiringHandle, ListState):  # type: ignore[type-arg]
+class ExpiringListState(_ExpiringHandle, ListState[Any]):
     """Each element lives on its own."""
 
     def get(self) -> Iterable[Any]:
@@ -177,7 +177,7 @@ class ExpiringListState(_ExpiringHandle, ListState):  # type: ignore[type-arg]
             self.clear()
 
 
-class ExpiringMapState(_Handle, MapState):  # type: ignore[type-arg]
+class ExpiringMapState(_Handle, MapState[Any, Any]):
     """Each entry lives on its own."""
 
     _table: MapTable
@@ -239,6 +239,3 @@ class ExpiringMapState(_Handle, MapState):  # type: ignore[type-arg]
 
     def is_empty(self) -> bool:
         return not any(self._lifetime.visible(stamped) for _, stamped in self._table.entries_of(self._entry()))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.keys())

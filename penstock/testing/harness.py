@@ -52,6 +52,9 @@ class RecordedOutput:
     """Everything an operator sent, in order."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         self.blocks: list[Block] = []
         self.sides: dict[str, list[Block]] = {}
         self.watermarks: list[int] = []
@@ -205,7 +208,7 @@ class OperatorHarness:
 
     def clear_output(self) -> Self:
         """Forget what was emitted so far; counters in `metrics` stay."""
-        self.output.__init__()  # type: ignore[misc]
+        self.output.clear()
         return self
 
     # ---------------------------------------------------------------- snapshots

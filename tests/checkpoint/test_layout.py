@@ -31,7 +31,7 @@ def test_state_files_know_their_checkpoint_and_manifests_are_none() -> None:
     assert name == "window-3-a1.state"
     assert layout.checkpoint_of_state(layout.checkpoint_state(12, name)) == 12
     assert layout.checkpoint_of_state(layout.checkpoint_manifest(12)) is None
-    assert layout.checkpoint_of_state(layout.savepoint_state("s", name)) is None
+    assert layout.checkpoint_of_state(f"{layout.SAVEPOINTS}/s/{name}") is None
 
 
 def test_epochs_and_generations_are_found_by_number() -> None:

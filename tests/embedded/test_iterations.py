@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,7 @@ def test_a_loop_that_is_stopped_in_the_middle_goes_on_at_another_parallelism(
 ) -> None:
     run = replace(run, mode=BarrierMode.EXACTLY_ONCE)  # an unaligned checkpoint cannot be rescaled
     name, storage = f"rescaled-{next(_names)}", jobs.memory_storage()
-    first = lambda stream: build_tokens(stream, run.parallelism)  # noqa: E731
+    first = partial(build_tokens, parallelism=run.parallelism)
     run_job(script, run, first, name=name, storage=storage, stop_after=stop_after)
     resumed = replace(run, parallelism=parallelism, crashes=[])
     results, _ = run_job(script, resumed, lambda s: build_tokens(s, parallelism), name=name, storage=storage)
@@ -208,7 +209,7 @@ def test_what_is_on_the_way_back_is_in_the_checkpoint() -> None:
     """Cancelled with two tokens in the loop: the next start finds them there and nowhere else."""
     name, storage = "on-the-way", jobs.memory_storage()
     script = [("a", 0, 5), ("b", 1, 5)]
-    build = lambda s: build_tokens(s, 1)  # noqa: E731
+    build = partial(build_tokens, parallelism=1)
     first, job = run_job(script, PLAIN, build, name=name, storage=storage, stop_after=2)
     assert [report.feedback for report in job.master.reports] == [2, 2]
     assert len(first) == 4
@@ -224,7 +225,7 @@ def test_what_is_on_the_way_back_is_in_a_savepoint(drain: bool, tmp_path: Path) 
     script = [("a", 0, 5), ("b", 1, 5)]
     name = f"saved-{drain}"
     request = SavepointRequest(directory=str(tmp_path), stop=True, drain=drain)
-    build = lambda s: build_tokens(s, 1)  # noqa: E731
+    build = partial(build_tokens, parallelism=1)
     first, job = run_job(script, PLAIN, build, name=name, request=request, save_at=2)
     assert job.master.epoch == 3
     assert len(first) == 6

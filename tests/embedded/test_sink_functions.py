@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -189,7 +189,7 @@ def _raise(error: BaseException) -> None:
 
 class Noting(SinkFunction):
     noted: list[Any] = []  # noqa: RUF012 - outlives every copy, as a file would
-    life: list[str] = []  # noqa: RUF012
+    life: ClassVar[list[str]] = []
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.life.append(f"open {runtime_context.get_index_of_this_subtask()}")
