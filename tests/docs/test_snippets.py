@@ -120,6 +120,36 @@ def test_relative_links_lead_to_a_file(page: Path) -> None:
     assert missing == []
 
 
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as its host makes them of headings."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_into_a_page_lead_to_one_of_its_headings(page: Path) -> None:
+    missing = []
+    for match in _LINK.finditer(page.read_text(encoding="utf-8")):
+        target, _, anchor = (match[1] or match[2]).partition("#")
+        into = page.parent / target if target else page
+        if anchor and "://" not in target and into.suffix == ".md" and anchor not in headings(into):
+            missing.append(f"{target}#{anchor}")
+    assert missing == []
+
+
+def test_source_files_that_a_page_names_are_there() -> None:
+    """`penstock/graph/explain.py`, or `explain.py` where the folder is clear: each is the end of some file's path."""
+    folders = ("penstock", "tests", "examples", "benchmarks")
+    paths = {path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    ends = {"/".join(path.split("/")[start:]) for path in paths for start in range(path.count("/") + 1)}
+    of_the_reader = {"README.md": {"words.py"}}
+    for page in PAGES:
+        named = set(re.findall(r"`([\w./-]+\.py)(?:::\w+)?`", page.read_text(encoding="utf-8")))
+        assert named - ends - of_the_reader.get(name_of(page), set()) == set(), name_of(page)
+
+
 def test_the_runner_sees_blocks_as_a_reader_does() -> None:
     text = "```python\na = 1\n```\n\n  ```python no-run: needs Spark\n  b\n  ```\n````text\n```python\n```\n````\n"
     assert [(b.line, b.info, b.code, b.is_python, b.runs) for b in blocks(text)] == [
