@@ -9,21 +9,17 @@ from penstock.common.accumulators import Accumulator
 from penstock.common.metrics import Counter, Distribution, Meter, MetricGroup
 from penstock.datastream.functions import RuntimeContext
 from penstock.datastream.state import (
-    AggregatingState,
     AggregatingStateDescriptor,
-    ListState,
     ListStateDescriptor,
-    MapState,
     MapStateDescriptor,
-    ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
-    ValueState,
     ValueStateDescriptor,
 )
 from penstock.datastream.timerservice import TimerService
 from penstock.errors import JobDefinitionError
 from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.state_store import StatesByDescriptor
 from penstock.state.backend import OperatorState
 from penstock.state.schemas import declare
 from penstock.state.states import (
@@ -98,7 +94,7 @@ def _expiring_state(state: OperatorState, descriptor: StateDescriptor, lifetime:
     raise JobDefinitionError(f"state {name!r}: {type(descriptor).__name__} is not a keyed state descriptor")
 
 
-class OperatorRuntimeContext(RuntimeContext):
+class OperatorRuntimeContext(StatesByDescriptor, RuntimeContext):
     def __init__(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         self._metrics = OperatorMetricGroup(ctx)
@@ -143,26 +139,6 @@ class OperatorRuntimeContext(RuntimeContext):
 
     def get_accumulator(self, name: str) -> Accumulator[Any, Any] | None:
         return self._ctx.state.accumulators.get(name)
-
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        found: ValueState[Any] = self._state(state_descriptor)
-        return found
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        found: ListState[Any] = self._state(state_descriptor)
-        return found
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        found: MapState[Any, Any] = self._state(state_descriptor)
-        return found
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        found: ReducingState[Any] = self._state(state_descriptor)
-        return found
-
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        found: AggregatingState[Any, Any] = self._state(state_descriptor)
-        return found
 
 
 class OperatorTimerService(TimerService):

@@ -13,21 +13,15 @@ from penstock.datastream.functions import (
     RuntimeContext,
 )
 from penstock.datastream.state import (
-    AggregatingState,
     AggregatingStateDescriptor,
-    ListState,
     ListStateDescriptor,
-    MapState,
-    MapStateDescriptor,
-    ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
 )
 from penstock.datastream.window import Trigger, WindowAssigner
 from penstock.errors import JobDefinitionError
 from penstock.operators.runtime_context import keyed_state
+from penstock.operators.state_store import StatesByDescriptor
 from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents, merge_namespaces
 from penstock.operators.window_namespace import WindowNamespace
 
@@ -120,35 +114,15 @@ class TriggerContext(Trigger.OnMergeContext):
         merge_namespaces(handle._table, self._operator.ctx.state.key(), self.namespace, self.merged, merge)
 
 
-class WindowStateStore(KeyedStateStore):
+class WindowStateStore(StatesByDescriptor):
     """`context.window_state()`: state of the current key in the current window."""
 
     def __init__(self, operator: WindowOperator) -> None:
         self._states = PaneStates(operator, "window")
         self.namespace: WindowNamespace = _NONE
 
-    def _get(self, descriptor: StateDescriptor) -> Any:
+    def _state(self, descriptor: StateDescriptor) -> Any:
         return self._states.get(descriptor, self.namespace)
-
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        found: ValueState[Any] = self._get(state_descriptor)
-        return found
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        found: ListState[Any] = self._get(state_descriptor)
-        return found
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        found: MapState[Any, Any] = self._get(state_descriptor)
-        return found
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        found: ReducingState[Any] = self._get(state_descriptor)
-        return found
-
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        found: AggregatingState[Any, Any] = self._get(state_descriptor)
-        return found
 
 
 class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):

@@ -109,20 +109,23 @@ def by_hand(script: list[Step], windows: WindowsByHand) -> WindowsByHand:
     return windows
 
 
+def listing(assigner: Any, late: int, **more: Any) -> WindowOperator:
+    return WindowOperator(
+        selector=lambda value: value[0],
+        assigner=assigner,
+        contents=ListContents(),
+        function=Listing(),
+        allowed_lateness=late,
+        **more,
+    )
+
+
 @settings(max_examples=150)
 @given(grid=grids(), late=lateness, script=steps, fast=st.booleans())
 def test_windows_are_those_made_by_hand_wherever_snapshots_and_failures_fall(
     grid: tuple[Any, dict[str, int]], late: int, script: list[Step], fast: bool
 ) -> None:
-    operator = WindowOperator(
-        selector=lambda value: value[0],
-        assigner=grid[0],
-        contents=ListContents(),
-        function=Listing(),
-        allowed_lateness=late,
-        late_tag="late",
-        fast_path=fast,
-    )
+    operator = listing(grid[0], late, late_tag="late", fast_path=fast)
     harness = Run(operator).play(script)
     expected = by_hand(script, WindowsByHand(**grid[1], lateness=late))
     assert sorted(listed(harness)) == sorted(expected.fired)
@@ -168,13 +171,7 @@ def test_the_fast_path_gives_the_same_output_in_the_same_order_and_the_same_stat
 def test_windows_go_on_at_another_parallelism(
     grid: tuple[Any, dict[str, int]], late: int, before: list[Step], after: list[Step], parallelism: int
 ) -> None:
-    operator = WindowOperator(
-        selector=lambda value: value[0],
-        assigner=grid[0],
-        contents=ListContents(),
-        function=Listing(),
-        allowed_lateness=late,
-    )
+    operator = listing(grid[0], late)
     before = [step for step in before if step[0] in ("elements", "watermark")]
     after = [step for step in after if step[0] in ("elements", "watermark")]
     one = OperatorHarness(operator)

@@ -1,0 +1,147 @@
+"""What an epoch reads, when it is skipped, and that it is planned alike when it is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.checkpoint.storage import CheckpointStorage
+from penstock.jobmanager.admission import Admission
+from penstock.jobmanager.description import JobDescription
+from penstock.jobmanager.epoch import EpochPlan, TaskAck
+from penstock.jobmanager.planning import EpochInput, EpochPlanner, SparkInput
+from penstock.jobmanager.pre_committed import PreCommitted
+from penstock.jobmanager.requests import Requests, SavepointRequest
+from penstock.jobmanager.source_planner import SourcePlanner
+from penstock.protocol.ids import TaskId, VertexId
+from penstock.testing import Epoch, ListSink, ScriptedSource
+from tests.embedded.jobs import Pipeline, memory_storage, settings
+
+NO_SPARK = SparkInput(finished={})
+QUIET = [("a", 0, 0), Epoch(), Epoch(), ("a", 0, 1), Epoch(), ("a", 0, 2)]  # nothing new in the second epoch
+STARTED = 1_000_000
+
+
+def job_of(script: Sequence[Any]) -> JobDescription:
+    return Pipeline().source(ScriptedSource(script)).sink(ListSink("planning")).build(settings())
+
+
+def planner_of(
+    job: JobDescription, storage: CheckpointStorage | None = None, requests: Requests | None = None
+) -> EpochPlanner:
+    sources = SourcePlanner(job.sources, Admission(most=None, target_ms=None))
+    planner = EpochPlanner(job, storage, sources, requests or Requests())
+    planner.restart(None)
+    return planner
+
+
+def run_of(epoch: int, planned: EpochInput) -> EpochPlan:
+    return EpochPlan(
+        epoch=epoch,
+        checkpoint=False,
+        processing_time=planned.processing_time,
+        sources=planned.sources,
+        accepted={},
+        chain_lengths={},
+        base_checkpoint=None,
+        restorable=False,
+    )
+
+
+def plan(
+    planner: EpochPlanner, epoch: int, now: int = STARTED, *, owed: bool = False, **how: bool
+) -> EpochInput | None:
+    """And log it, as the JobMaster does before an epoch runs."""
+    chosen = {"alone": True, "stop": False, **how}
+    planned = planner.next(epoch, now, NO_SPARK, completed=epoch - 1, owed=owed, **chosen)
+    if planned is not None:
+        planner.log(run_of(epoch, planned), planned)
+    return planned
+
+
+def test_an_epoch_without_anything_to_do_is_skipped() -> None:
+    planner = planner_of(job_of(QUIET))
+    first = plan(planner, 1)
+    assert first is not None
+    assert first.bringing == {"source"}
+    assert plan(planner, 2) is None
+
+
+def test_an_epoch_without_data_runs_if_it_must_or_a_checkpoint_is_owed_or_others_are_under_way() -> None:
+    for how in ({"stop": True}, {"owed": True}, {"alone": False}):
+        planner = planner_of(job_of(QUIET))
+        plan(planner, 1)
+        assert plan(planner, 2, **how) is not None, how
+
+
+def test_a_timer_that_is_due_and_a_long_silence_are_reasons_to_run() -> None:
+    job = job_of(QUIET)
+    waiting = planner_of(job)
+    first = plan(waiting, 1)
+    assert first is not None
+    acknowledged = TaskAck(task=TaskId(VertexId(0), 0), epoch=1, attempt="a", next_processing_timer=STARTED + 5)
+    waiting.epoch_completed(run_of(1, first), [acknowledged])
+    assert plan(waiting, 2, STARTED + 5) is not None
+    silent = planner_of(job)
+    plan(silent, 1)
+    assert plan(silent, 2, STARTED + int(job.settings.quiet_interval_ms)) is not None
+
+
+def test_an_epoch_that_is_run_again_reads_the_same_at_the_same_time_and_skipped_ones_stay_skipped() -> None:
+    job, storage = job_of(QUIET), memory_storage()
+    first = planner_of(job, storage)
+    planned = [plan(first, epoch, STARTED + 10 * epoch) for epoch in (1, 2, 3)]
+    assert [p is None for p in planned] == [False, True, False]
+    again = planner_of(job, storage)
+    assert again.replaying
+    replayed = [plan(again, epoch, STARTED + 5000) for epoch in (1, 2, 3)]
+    assert [p and (p.sources, p.processing_time) for p in replayed] == [
+        p and (p.sources, p.processing_time) for p in planned
+    ]
+    assert [p and p.replayed for p in replayed] == [True, None, True]
+    assert not again.replaying
+
+
+def test_processing_time_does_not_go_back_with_the_clock() -> None:
+    planner = planner_of(job_of(QUIET))
+    plan(planner, 1, STARTED)
+    back = plan(planner, 2, STARTED - 1000, stop=True)
+    assert back is not None
+    assert back.processing_time == STARTED
+
+
+def test_a_drain_ends_all_sources_and_is_not_done_again(tmp_path: Any) -> None:
+    job, storage, requests = job_of(QUIET), memory_storage(), Requests()
+    planner = planner_of(job, storage, requests)
+    plan(planner, 1)
+    requests.savepoint(SavepointRequest(directory=str(tmp_path), stop=True, drain=True))
+    drained = plan(planner, 2)
+    assert drained is not None
+    assert drained.finished
+    assert drained.bringing == frozenset()
+    after = planner_of(job, storage)
+    plan(after, 1)
+    assert not after.replaying, "the drain was not logged"
+    assert plan(after, 2) is None
+
+
+def ack(subtask: int, epoch: int, *made: str) -> tuple[TaskId, TaskAck]:
+    task = TaskId(VertexId(0), subtask)
+    return task, TaskAck(task=task, epoch=epoch, attempt="a", committables={"sink": list(made)} if made else {})
+
+
+def test_what_was_pre_committed_is_handed_over_once_in_the_order_of_epochs_and_subtasks() -> None:
+    output = PreCommitted()
+    output.add(dict([ack(1, 1, "c"), ack(0, 1, "a", "b")]))
+    output.add(dict([ack(0, 2, "d"), ack(1, 2)]))
+    assert output.take() == {"sink": ["a", "b", "c", "d"]}
+    assert output.take() == {}
+
+
+def test_the_output_of_a_declined_checkpoint_goes_before_what_came_after_it() -> None:
+    output = PreCommitted()
+    output.add(dict([ack(0, 1, "a")]))
+    declined = output.take()
+    output.add(dict([ack(0, 2, "b")]))
+    output.give_back(declined)
+    assert output.take() == {"sink": ["a", "b"]}
