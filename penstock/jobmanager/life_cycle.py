@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -113,10 +112,3 @@ class LifeCycle:
             "transitions": [asdict(step) for step in self.transitions],
             "exceptions": [asdict(failure) for failure in self.failures],
         }
-
-    def remember(self, transitions: Sequence[dict[str, Any]], failures: Sequence[dict[str, Any]]) -> None:
-        """Put the history that an earlier process of the same job wrote before this one's."""
-        earlier = [Transition(**step) for step in transitions]
-        self.transitions[:0] = earlier
-        self.failures[:0] = [Failure(**failure) for failure in failures]
-        del self.transitions[:-_KEPT], self.failures[:-_KEPT]

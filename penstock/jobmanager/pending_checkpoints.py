@@ -38,10 +38,6 @@ class PendingCheckpoint:
                 self.handles[task] = (ack.handle,)
                 self.sizes[task] = ack.snapshot_bytes
 
-    @property
-    def complete(self) -> bool:
-        return not self.missing and not self.failed
-
     def receive(self, event: UploadEvent) -> None:
         match event:
             case Uploaded():

@@ -66,7 +66,6 @@ class LevelRun:
         self._busy: dict[TaskId, float] = {}
         self._blocked: dict[TaskId, float] = {}
         self._current: TaskId | None = None
-        self._mark = 0.0
         self._ingested: dict[TaskId, set[str]] = {}
         self._arrived: list[tuple[int, int, int, bytes]] = []  # Spark's own blocks: put in order before they are used
         subtask_settings = SubtaskSettings(

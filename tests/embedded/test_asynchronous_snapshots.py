@@ -230,9 +230,9 @@ def test_a_report_of_another_attempt_or_epoch_completes_nothing() -> None:
     checkpoint = pending()
     checkpoint.receive(stored(attempt="an earlier one"))
     checkpoint.receive(stored(epoch=2))
-    assert not checkpoint.complete
+    assert list(checkpoint.missing) == [TASKS[0]]
     checkpoint.receive(stored())
-    assert checkpoint.complete
+    assert (checkpoint.missing, checkpoint.failed) == ({}, {})
 
 
 def test_the_loss_of_a_slot_fails_only_what_that_process_was_storing() -> None:
@@ -244,7 +244,7 @@ def test_the_loss_of_a_slot_fails_only_what_that_process_was_storing() -> None:
     late = pending()
     late.receive(stored())
     late.receive(SlotLost(process="host:1"))
-    assert late.complete, "what was stored before its process died is stored"
+    assert (late.missing, late.failed) == ({}, {}), "what was stored before its process died is stored"
 
 
 def test_the_inbox_gives_what_has_come_and_waits_only_if_nothing_has() -> None:

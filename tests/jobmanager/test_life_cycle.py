@@ -11,6 +11,7 @@ from penstock.common.job_status import JobStatus as S
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import JobFailedError, ProtocolError
+from penstock.jobmanager.facts import FactsRecorder
 from penstock.jobmanager.life_cycle import SUCCESSORS, Failure, LifeCycle
 from penstock.state.key_groups import key_group, subtask_of
 
@@ -79,13 +80,39 @@ def test_whatever_is_asked_for_only_legal_steps_are_made_and_the_history_is_boun
     assert _story(life)[-1] == life.state.name
 
 
+def facts_of(life: LifeCycle) -> FactsRecorder:
+    """Of a driver process of one and the same job."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1]).print()
+    described = env._describe("told")
+    return FactsRecorder(
+        job_id="job",
+        graph=lambda: described.graph,
+        life_cycle=life.to_json,
+        configuration={},
+        runtime="embedded",
+        storage_url=None,
+        process={},
+        clock=lambda: 10,
+    )
+
+
 def test_history_of_an_earlier_process_comes_first() -> None:
-    first = LifeCycle(0)
+    first, second = LifeCycle(0), LifeCycle(10)
     first.failed(Failure.of(ValueError("old"), 1))
-    again = LifeCycle(10)
-    again.remember(first.to_json()["transitions"], first.to_json()["exceptions"])
-    assert _story(again) == ["INITIALIZING", "FAILING", "INITIALIZING"]
-    assert [failure.message for failure in again.failures] == ["old"]
+    later = facts_of(second)
+    later.continue_from(facts_of(first).snapshot())
+    second.failed(Failure.of(ValueError("new"), 11))
+    told = later.snapshot()
+    assert [step["state"] for step in told["transitions"]] == ["INITIALIZING", "FAILING", "INITIALIZING", "FAILING"]
+    assert [failure["message"] for failure in told["exceptions"]] == ["old", "new"]
+    assert told["drivers"] == 2
+
+
+def test_the_history_of_another_job_is_not_this_ones() -> None:
+    facts = facts_of(LifeCycle(10))
+    facts.continue_from({**facts_of(LifeCycle(0)).snapshot(), "job_id": "another"})
+    assert facts.snapshot()["drivers"] == 1
 
 
 def test_a_jobs_client_has_the_whole_story_of_a_failed_job(monkeypatch: pytest.MonkeyPatch) -> None:
