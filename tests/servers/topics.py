@@ -72,6 +72,16 @@ class Topics:
                 producer.poll(0)
         assert producer.flush(_TIMEOUT_S) == 0, "the broker did not take all records"
 
+    def write_tombstone(self, topic: str, key: bytes) -> None:
+        producer = Producer({"bootstrap.servers": self.servers})
+        producer.produce(topic, None, key)
+        assert producer.flush(_TIMEOUT_S) == 0, "the broker did not take the tombstone"
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """What retention does in time."""
+        for future in self._admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+            future.result(_TIMEOUT_S)
+
     def write_transaction(self, topic: str, values: Iterable[bytes], *, commit: bool, partition: int = 0) -> None:
         producer = Producer({"bootstrap.servers": self.servers, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(_TIMEOUT_S)
