@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from penstock.common.serialization import SimpleStringSchema
-from penstock.connectors.kafka import KafkaRecordSerializationSchema, KafkaTopicSelector
+from penstock.connectors.base import DeliveryGuarantee, WriterContext
+from penstock.connectors.errors import BadRecordError
+from penstock.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaTopicSelector
 from penstock.connectors.kafka.enumerator import share
 from penstock.connectors.kafka.serialization import MessageColumns
 from penstock.connectors.kafka.writer import decode, encode
 from penstock.errors import ConfigurationError, StorageError
+from penstock.records import Rows
 
 
 class ByLength(KafkaTopicSelector):
@@ -60,6 +66,30 @@ def test_a_serializer_says_what_is_missing() -> None:
         KafkaRecordSerializationSchema.builder().set_value_serialization_schema(SimpleStringSchema()).build()
     with pytest.raises(ConfigurationError, match="set_value_serialization_schema"):
         KafkaRecordSerializationSchema.builder().set_topic("t").build()
+
+
+@pytest.mark.parametrize("headers", [None, [("name", b"v" * 20), ("other", b"")]])
+def test_a_message_too_large_for_the_client_fails_its_epoch_and_not_its_commit(
+    headers: Any,
+) -> None:
+    limit = {"bootstrap.servers": "127.0.0.1:1", "message.max.bytes": "1000"}
+    schema = KafkaRecordSerializationSchema.builder().set_topic("t").set_key_serialization_schema(SimpleStringSchema())
+    schema.set_value_serialization_schema(SimpleStringSchema())
+    if headers is not None:
+        schema.set_header_provider(lambda value: headers)
+    builder = KafkaSink.builder().set_properties(limit).set_record_serializer(schema.build())
+    sink = builder.set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE).set_transactional_id_prefix("p").build()
+    writer = sink.create_writer(WriterContext(job_id="job", sink_id="out", subtask=0, parallelism=1))
+    writer.begin_epoch(1, "a")
+    largest = 482 if headers is None else 465  # key and value are the same text
+    writer.write(Rows(["small", "x" * (largest - 4)]))
+    with pytest.raises(BadRecordError, match=r"KafkaSink out: a message has 9\d\d bytes, more than the client sends"):
+        writer.write(Rows(["small", "x" * (largest + 1)]))
+    producer = Producer({**limit, "log_level": 0})
+    producer.produce("t", b"x" * (largest - 4), b"x" * (largest - 4), headers=headers)
+    with pytest.raises(KafkaException, match="MSG_SIZE_TOO_LARGE"):
+        producer.produce("t", b"x" * (largest + 1), b"x" * (largest + 1), headers=headers)
+    producer.purge()
 
 
 @pytest.mark.parametrize(

@@ -11,45 +11,37 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.checkpoint.storage import CheckpointStorage
-from penstock.connectors.base import Committer
 from penstock.connectors.kafka.client import Cluster, confluent_kafka
 from penstock.connectors.kafka.markers import Marker, MarkerTopic
 from penstock.connectors.kafka.producing import PRODUCER, drain, send
 from penstock.connectors.kafka.writer import decode
-from penstock.connectors.staging import StagedOutput, commit_name, discard, staged_data
+from penstock.connectors.staged_sink import StagedCommitter
+from penstock.connectors.staging import StagedOutput, staged_data
 from penstock.errors import FencedError
 
 _log = logging.getLogger("penstock.kafka")
 
 
-class TransactionCommitter(Committer):
+class TransactionCommitter(StagedCommitter):
     """Its transactional id is the same in every attempt, so that a newer attempt fences the older one, and ends what
     that left open, before it looks at the marker."""
 
     commits_beside_next_epoch = True  # half of an epoch's time would else be spent waiting for the brokers
 
     def __init__(self, cluster: Cluster, sink_id: str, prefix: str) -> None:
-        self._cluster, self._sink_id = cluster, sink_id
+        super().__init__(sink_id)
+        self._cluster = cluster
         self._transactional_id = f"{prefix}-{sink_id}"
         self._markers = MarkerTopic(cluster, prefix)
-        self._storage: CheckpointStorage | None = None
         self._producer: Any = None
         self._marker = Marker()
 
-    def open(self, storage: CheckpointStorage | None) -> None:
-        self._storage = storage
-
-    def commit(self, epoch: int, committables: Sequence[Any]) -> None:
-        staged: Sequence[StagedOutput] = committables
-        if not staged:
-            return
-        name = commit_name(staged)
+    def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
         try:
             if self._producer is None:
                 self._begin_life()
             if name in self._marker.commits:
-                _log.info("sink %s: epoch %d is in Kafka already", self._sink_id, epoch)
+                _log.info("sink %s: epoch %d is in Kafka already", self.sink_id, epoch)
             else:
                 self._transact(epoch, name, staged)
         except BaseException:
@@ -57,10 +49,6 @@ class TransactionCommitter(Committer):
                 None  # its transaction is in an unknown state: the next attempt fences it and asks the marker
             )
             raise
-        discard(self._storage, self._sink_id, up_to=epoch)
-
-    def discard_after(self, epoch: int) -> None:
-        discard(self._storage, self._sink_id, after=epoch)
 
     def close(self) -> None:
         self._producer = None
@@ -76,7 +64,7 @@ class TransactionCommitter(Committer):
         with self._transactional("taking over the transactional id"):
             producer.init_transactions(self._cluster.wait_s)
         # Only now: nobody else can commit any more, and what was under way has been decided.
-        self._marker = self._markers.read(self._sink_id)
+        self._marker = self._markers.read(self.sink_id)
         self._producer = producer
 
     def _transact(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
@@ -84,15 +72,15 @@ class TransactionCommitter(Committer):
         with self._transactional(f"committing epoch {epoch}"):
             producer.begin_transaction()
             for output in staged:
-                for messages in decode(staged_data(output, self._storage, sink_id=self._sink_id)):
+                for messages in decode(staged_data(output, self.storage, sink_id=self.sink_id)):
                     send(self._cluster, producer, messages, None)
-            send(self._cluster, producer, self._markers.message(self._sink_id, marker), None)
+            send(self._cluster, producer, self._markers.message(self.sink_id, marker), None)
             drain(self._cluster, producer, None)
             producer.commit_transaction(self._cluster.wait_s)
         self._marker = marker
 
     def _transactional(self, what: str) -> _Explaining:
-        return _Explaining(self._cluster, f"{what} of sink {self._sink_id} ({self._transactional_id})")
+        return _Explaining(self._cluster, f"{what} of sink {self.sink_id} ({self._transactional_id})")
 
 
 class _Explaining:

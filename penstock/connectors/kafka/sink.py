@@ -9,7 +9,7 @@ from penstock.connectors.base import Committer, DeliveryGuarantee, Sink, SinkWri
 from penstock.connectors.kafka.client import Cluster, confluent_kafka
 from penstock.connectors.kafka.committer import TransactionCommitter
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema
-from penstock.connectors.kafka.writer import SendingWriter, StagingWriter
+from penstock.connectors.kafka.writer import MessageWriter, SendingWriter
 from penstock.errors import ConfigurationError
 
 _FIXED = {"transactional.id": "set_transactional_id_prefix"}
@@ -35,7 +35,7 @@ class KafkaSink(Sink):
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE:
-            return StagingWriter(self._serializer, context)
+            return MessageWriter(self._cluster, self._serializer, context)
         return SendingWriter(self._cluster, self._serializer, wait=self._guarantee is DeliveryGuarantee.AT_LEAST_ONCE)
 
     def create_committer(self, sink_id: str) -> Committer:

@@ -2,52 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.connectors.base import SinkWriter, WriterContext
+from penstock.connectors.errors import BadRecordError
 from penstock.connectors.kafka.client import Cluster
 from penstock.connectors.kafka.producing import PRODUCER, Delivery, drain, send
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema, MessageColumns
-from penstock.connectors.staging import stage
+from penstock.connectors.staged_sink import StagingWriter
+from penstock.operators.base import shorten
 from penstock.operators.convert import to_rows
 from penstock.records import Block
 
+_OVERHEAD = 36  # what librdkafka adds to a message's key, value and headers before it compares with message.max.bytes
 
-class StagingWriter(SinkWriter):
-    """Exactly once: nothing reaches a broker before the checkpoint is complete, so there is no transaction that could
-    expire while a checkpoint, or a job that was stopped, takes its time."""
 
-    def __init__(self, schema: KafkaRecordSerializationSchema, context: WriterContext) -> None:
-        self._schema, self._context = schema, context
-        self._epoch = 0
-        self._blocks: list[pa.RecordBatch] = []
+class MessageWriter(StagingWriter[pa.RecordBatch]):
+    """Exactly once: messages are serialized here and sent by the committer."""
 
-    def begin_epoch(self, epoch: int, attempt: str) -> None:
-        self._epoch, self._blocks = epoch, []
+    def __init__(self, cluster: Cluster, schema: KafkaRecordSerializationSchema, context: WriterContext) -> None:
+        super().__init__(context)
+        self._schema = schema
+        self._largest = cluster.number("message.max.bytes", 1_000_000) - _OVERHEAD
 
-    def write(self, block: Block) -> None:
+    def encode(self, block: Block) -> pa.RecordBatch:
         rows = to_rows(block)
-        if len(rows):
-            self._blocks.append(self._schema.serialize(rows.values, rows.timestamps).to_batch())
+        batch = self._schema.serialize(rows.values, rows.timestamps).to_batch()
+        self._check_sizes(batch, rows.values)
+        return batch
 
-    def prepare_commit(self) -> list[Any]:
-        if not self._blocks:
-            return []
-        data, self._blocks = encode(self._blocks), []
-        context = self._context
-        return [
-            stage(
-                data,
-                context.storage,
-                job_id=context.job_id,
-                sink_id=context.sink_id,
-                epoch=self._epoch,
-                subtask=context.subtask,
+    def pack(self, parts: list[pa.RecordBatch]) -> bytes:
+        return encode(parts)
+
+    def _check_sizes(self, batch: pa.RecordBatch, values: Sequence[Any]) -> None:
+        """What the client would not send is refused while the epoch runs: at commit a checkpoint has promised it, and every
+        restart would end there."""
+        parts = [batch.column(name) for name in ("value", "key") if name in batch.schema.names]
+        if sum(part.nbytes for part in parts) <= self._largest and "headers" not in batch.schema.names:
+            return
+        sizes = [pc.fill_null(pc.binary_length(part), 0) for part in parts]
+        if "headers" in batch.schema.names:
+            sizes.append(pa.array([sum(map(_header_size, one)) for one in batch.column("headers").to_pylist()]))
+        total = reduce(pc.add, sizes)
+        if pc.max(total).as_py() > self._largest:
+            index = pc.index(pc.greater(total, self._largest), True).as_py()
+            raise BadRecordError(
+                f"KafkaSink {self.context.sink_id}: a message has {total[index].as_py():,} bytes, more than the client sends "
+                f"({self._largest:,}). Set the property message.max.bytes, and the broker's and the topic's limits too, or write "
+                f"smaller records. The record is {shorten(values[index])}"
             )
-        ]
 
 
 class SendingWriter(SinkWriter):
@@ -83,6 +91,10 @@ class SendingWriter(SinkWriter):
         if self._producer is not None:
             self._producer.flush(self._cluster.wait_s)
             self._producer = None
+
+
+def _header_size(header: dict[str, Any]) -> int:
+    return len(header["name"].encode()) + len(header["value"] or b"") + 4  # and the two lengths
 
 
 def encode(blocks: list[pa.RecordBatch]) -> bytes:

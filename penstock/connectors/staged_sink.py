@@ -1,0 +1,81 @@
+"""What sinks that stage their output have in common: Kafka's, PostgreSQL's, Spark's.
+
+A writer gathers an epoch and stages it at pre-commit; nothing goes to the target before the checkpoint is complete, so no
+transaction is open while a checkpoint, or a job that was stopped, takes its time. The committer carries it over afterwards.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from penstock.checkpoint.storage import CheckpointStorage
+from penstock.connectors.base import Committer, SinkWriter, WriterContext
+from penstock.connectors.staging import StagedOutput, commit_name, discard, stage
+from penstock.records import Block
+
+Part = TypeVar("Part")
+
+
+class StagingWriter(SinkWriter, Generic[Part]):
+    """A block becomes a part when it is written, so that what cannot be written fails its own epoch."""
+
+    def __init__(self, context: WriterContext) -> None:
+        self.context = context
+        self._epoch = 0
+        self._parts: list[Part] = []
+
+    @abstractmethod
+    def encode(self, block: Block) -> Part | None:
+        """None: nothing of it is to be written."""
+
+    @abstractmethod
+    def pack(self, parts: list[Part]) -> bytes:
+        """All parts of an epoch, at least one, as they are staged."""
+
+    def begin_epoch(self, epoch: int, attempt: str) -> None:
+        self._epoch, self._parts = epoch, []
+
+    def write(self, block: Block) -> None:
+        part = self.encode(block) if len(block) else None
+        if part is not None:
+            self._parts.append(part)
+
+    def prepare_commit(self) -> list[Any]:
+        if not self._parts:
+            return []
+        data, self._parts = self.pack(self._parts), []
+        context = self.context
+        return [
+            stage(
+                data,
+                context.storage,
+                job_id=context.job_id,
+                sink_id=context.sink_id,
+                epoch=self._epoch,
+                subtask=context.subtask,
+            )
+        ]
+
+
+class StagedCommitter(Committer):
+    def __init__(self, sink_id: str) -> None:
+        self.sink_id = sink_id
+        self.storage: CheckpointStorage | None = None
+
+    @abstractmethod
+    def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
+        """Carry an epoch's output, at least one part, over to the target. `name` is that of these very outputs: an epoch that
+        was run again has another one. Called again with the same after a crash whose moment is unknown."""
+
+    def open(self, storage: CheckpointStorage | None) -> None:
+        self.storage = storage
+
+    def commit(self, epoch: int, committables: Sequence[Any]) -> None:
+        if committables:
+            self.commit_staged(epoch, commit_name(committables), committables)
+            discard(self.storage, self.sink_id, up_to=epoch)
+
+    def discard_after(self, epoch: int) -> None:
+        discard(self.storage, self.sink_id, after=epoch)
