@@ -18,30 +18,29 @@ from typing import Any
 
 import psycopg
 
-from penstock.testing.kill import Target, kill
 from tests.servers.jars import ServerUnavailable
-from tests.servers.kafka import _free_ports
+from tests.servers.process import ServerProcess, free_ports
 
-_START_TIMEOUT_S = 60.0
 _UNPRIVILEGED = ("postgres", "nobody")  # whoever of them exists; the server refuses to run as root
 
 
-class PostgresServer:
-    """One server with its own data folder. `stop`, `kill` (SIGKILL) and `start` again keep the data and the port."""
+class PostgresServer(ServerProcess):
+    """One server with its own data folder."""
+
+    stop_signal = signal.SIGINT  # does not wait for clients
 
     def __init__(self) -> None:
         self._bin = _programs()
         self._user = _unprivileged_user()
         # Not below pytest's folder: that is root's own when root runs the tests.
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
+        folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
+        super().__init__(folder, mark=str(folder / "data"))
         if self._user is not None:
             account = pwd.getpwnam(self._user)
             os.chown(self._folder, account.pw_uid, account.pw_gid)
-        (self.port,) = _free_ports(1)
+        (self.port,) = free_ports(1)
         self.superuser = self._user or getpass.getuser()
         self.conninfo = f"host=127.0.0.1 port={self.port} user={self.superuser} dbname=postgres"
-        self._process: subprocess.Popen[bytes] | None = None
-        self.starts = 0
         self._initialise()
 
     def _initialise(self) -> None:
@@ -50,10 +49,10 @@ class PostgresServer:
             [*command, "-E", "UTF8", "--locale=C", "--no-sync"],
             capture_output=True,
             text=True,
-            timeout=_START_TIMEOUT_S,
+            timeout=self.start_timeout_s,
             check=False,
             cwd=self._folder,
-            **self._as_user(),
+            **self._settings_of_process(),
         )
         if done.returncode:
             raise ServerUnavailable(f"initdb failed: {done.stdout[-500:]}{done.stderr[-500:]}")
@@ -62,7 +61,7 @@ class PostgresServer:
     def _data(self) -> Path:
         return self._folder / "data"
 
-    def _as_user(self) -> dict[str, Any]:
+    def _settings_of_process(self) -> dict[str, Any]:
         """Its user, and an environment of its own: messages in English, and none of the variables that steer tests."""
         settings: dict[str, Any] = {"env": {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}}
         if self._user is not None:
@@ -70,12 +69,7 @@ class PostgresServer:
             settings |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         return settings
 
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def start(self, *, wait: bool = True) -> None:
-        assert not self.running, "the server runs already"
+    def _command(self) -> list[str]:
         # fsync protects from the death of the machine only: what the server has written outlives its own death without it.
         settings = {
             "listen_addresses": "127.0.0.1",
@@ -83,61 +77,26 @@ class PostgresServer:
             "fsync": "off",
             "max_connections": "40",
         }
-        with (self._folder / f"server-{self.starts}.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port)]
-                + [part for key, value in settings.items() for part in ("-c", f"{key}={value}")],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                cwd=self._folder,
-                **self._as_user(),
-            )
-        self.starts += 1
-        if wait:
-            self.wait_until_ready()
+        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        return [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port), *options]
 
-    def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if not self.running:
-                # The processes of a server that was killed may outlive it by a moment, and hold its memory.
-                if "pre-existing shared memory block" in self.log() or "lock file" in self.log():
-                    time.sleep(0.1)
-                    self.start(wait=False)
-                    continue
-                raise ServerUnavailable(f"the server ended by itself:\n{self.log()}")
-            try:
-                psycopg.connect(self.conninfo, connect_timeout=5).close()
-                return
-            except psycopg.OperationalError:
-                time.sleep(0.05)
-        raise ServerUnavailable(f"the server was not ready within {_START_TIMEOUT_S:.0f} s:\n{self.log()}")
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.conninfo, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
-    def stop(self) -> None:
-        """An orderly end, without waiting for clients; SIGKILL if it takes too long."""
-        if self.running:
-            assert self._process is not None
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.kill()
-
-    def kill(self) -> int:
-        """SIGKILL of the server's main process; the others see that and go. Returns the pid that died."""
-        assert self._process is not None
-        pid = self._process.pid
-        kill(Target.of(pid, command_contains=str(self._data)))
-        self._process.wait(10)
-        return pid
+    def _ended(self) -> None:
+        # The processes of a server that was killed may outlive it by a moment, and hold its memory.
+        if "pre-existing shared memory block" not in self.log() and "lock file" not in self.log():
+            super()._ended()
+        time.sleep(0.1)
+        self.start(wait=False)
 
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def log(self) -> str:
-        return (self._folder / f"server-{self.starts - 1}.log").read_text(errors="replace")[-3000:]
 
     def sql(self, statement: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         """An independent client: one statement in a transaction of its own, and its rows."""
