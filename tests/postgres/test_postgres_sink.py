@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import logging
 import time
+import traceback
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from tests.postgres.jobs import (
     counting,
     create_tables,
     embedded,
+    environment,
     staged,
     upsert_sink,
 )
@@ -259,6 +263,35 @@ def test_upserts_need_a_unique_index_over_exactly_the_keys(
         staged(upsert_sink(postgres.conninfo, table), tmp_path, 1, [(1, 1, 1)])
 
 
+def test_an_index_counts_by_its_keys_and_not_by_what_it_includes(
+    postgres: PostgresServer, table: str, tmp_path: Path
+) -> None:
+    postgres.sql(f"create table {table} (key int, count int, last int)")
+    postgres.sql(f"create unique index on {table} (key) include (count)")
+    _, committer, one = staged(upsert_sink(postgres.conninfo, table), tmp_path, 1, [(1, 1, 1), (1, 2, 2)])
+    committer.commit(1, one)
+    assert postgres.sql(f"select * from {table}") == [(1, 2, 2)]
+
+
+def test_a_constraint_that_is_checked_later_is_no_index_for_upserts(
+    postgres: PostgresServer, table: str, tmp_path: Path
+) -> None:
+    postgres.sql(f"create table {table} (key int unique deferrable, count int, last int)")
+    with pytest.raises(PostgresError, match=r"no primary key or unique index over exactly \(key\).*there is none"):
+        staged(upsert_sink(postgres.conninfo, table), tmp_path, 1, [(1, 1, 1)])
+
+
+@pytest.mark.parametrize("columnar", [False, True])
+def test_a_null_key_is_refused_because_it_would_never_be_found_again(
+    columnar: bool, postgres: PostgresServer, table: str, tmp_path: Path
+) -> None:
+    postgres.sql(f"create table {table} (key int unique, count int, last int)")
+    batch = pa.record_batch({"key": pa.array([1, None]), "count": [1, 1], "last": [1, 2]})
+    block: Any = Columns(batch) if columnar else [(1, 1, 1), (None, 1, 2)]
+    with pytest.raises(BadRecordError, match=r"column key .*None is null, which a key of the upserts cannot be"):
+        staged(upsert_sink(postgres.conninfo, table), tmp_path, 1, block)
+
+
 # ---------------------------------------------------------------- values
 
 
@@ -278,6 +311,40 @@ def test_values_of_many_types_come_back_as_they_were(postgres: PostgresServer, t
     written(postgres, table, tmp_path, rows)
     found = postgres.sql(f"select * from {table} order by i")
     assert found == [tuple(row.values()) for row in rows]
+
+
+def test_numbers_that_a_bounded_column_rounds_are_taken(postgres: PostgresServer, table: str, tmp_path: Path) -> None:
+    postgres.sql(f"create table {table} (d numeric(5,2), fraction numeric(2,2))")
+    rows: list[Any] = [
+        {"d": decimal.Decimal("999.994"), "fraction": 0}, {"d": -999.99, "fraction": 0.5}, {"d": float("nan"), "fraction": None},
+    ]  # fmt: skip
+    written(postgres, table, tmp_path, rows)
+    found = postgres.sql(f"select d::text, fraction::text from {table}")
+    assert found == [("999.99", "0.00"), ("-999.99", "0.50"), ("NaN", None)]
+
+
+def test_instants_reach_columns_without_a_zone_in_utc(postgres: PostgresServer, table: str, tmp_path: Path) -> None:
+    postgres.sql(f"create table {table} (n int, bare timestamp(3), zoned timestamptz)")
+    noon = datetime.datetime(2026, 1, 2, 12, 0)
+    paris = noon.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
+    written(postgres, table, tmp_path, [{"n": 1, "bare": paris, "zoned": paris}, {"n": 2, "bare": noon, "zoned": noon}])
+    at_11 = datetime.datetime(2026, 1, 2, 11, 0)
+    assert postgres.sql(f"select bare, zoned at time zone 'utc' from {table} order by n") == [
+        (at_11, at_11), (noon, noon),
+    ]  # fmt: skip
+
+
+def test_names_that_need_quotes_and_schemas_are_written_as_in_sql(postgres: PostgresServer, tmp_path: Path) -> None:
+    postgres.sql('create schema if not exists "Odd schema"')
+    name = '"Odd schema"."select"'
+    postgres.sql(f"drop table if exists {name}")
+    postgres.sql(f'create table {name} ("order" int primary key, "User ""x""" text, "group" int[])')
+    builder = PostgresSink.builder().set_connection(postgres.conninfo).set_table(name).set_upsert_keys(["order"])
+    for epoch, text in ((1, "old"), (2, "new")):
+        rows = [{"order": 1, 'User "x"': text, "group": [epoch, None]}]
+        _, committer, output = staged(builder.build(), tmp_path, epoch, rows)
+        committer.commit(epoch, output)
+    assert postgres.sql(f"select * from {name}") == [(1, "new", [2, None])]
 
 
 def test_columns_are_written_without_looking_at_values(postgres: PostgresServer, table: str, tmp_path: Path) -> None:
@@ -325,14 +392,21 @@ def test_records_with_other_columns_may_follow_each_other(postgres: PostgresServ
         ({"i": 1, "s": "a\x00"}, "column s .*NUL"),
         ({"i": 1, "s": "\ud800"}, "column s .*cannot be written"),
         ({"i": 1, "j": "{"}, r"column j \(json\): '{' is not JSON"),
-        ({"i": 1, "a": [object()]}, "column a .*there is no form of object in PostgreSQL"),
+        ({"i": 1, "j": {"n": float("nan")}}, r"column j \(json\): .*cannot be written"),
+        ({"i": 1, "j": [object()]}, r"column j \(json\): .*cannot be written: Object of type object"),
+        ({"i": 1, "a": [object()]}, r"column a \(integer\[\]\): .*has an element that is object"),
+        ({"i": 1, "a": [[1, 2], [3, 2**31]]}, "column a .*has an element that is out of range"),
+        ({"i": 1, "a": "{1,2}"}, r"column a .*'\{1,2\}' is str and not a list"),
+        ({"i": 1, "x": object()}, "column x .*there is no form of object in PostgreSQL"),
+        ({"i": 1, "d": decimal.Decimal("999.995")}, r"column d \(numeric\(5,2\)\): .* is out of range"),
+        ({"i": 1, "d": float("inf")}, "column d .*inf is out of range"),
         ((1, "a"), "cannot tell the columns of"),
     ],
 )
 def test_what_does_not_fit_is_an_error_in_the_slot_that_names_sink_table_column_and_record(
     record: Any, message: str, postgres: PostgresServer, table: str, tmp_path: Path
 ) -> None:
-    postgres.sql(f"create table {table} (i int not null, s varchar(3), j json, a int[])")
+    postgres.sql(f"create table {table} (i int not null, s varchar(3), j json, a int[], d numeric(5,2), x inet)")
     with pytest.raises(BadRecordError, match=f"PostgresSink out: table {table}.*{message}"):
         staged(append_sink(postgres.conninfo, table), tmp_path, 1, [record])
 
@@ -380,6 +454,62 @@ def test_a_server_nobody_listens_at_is_an_error_without_the_password_after_a_bou
         staged(append_sink("postgresql://user:secret@127.0.0.1:1/db", "t", wait_ms=500), tmp_path, 1, [{"a": 1}])
     assert time.monotonic() - started < 10
     assert "secret" not in str(caught.value)
+
+
+@pytest.fixture
+def locked_user(postgres: PostgresServer) -> Iterator[str]:
+    """A connection string of a user whom the server asks for a password: hush-hush."""
+    ((found,),) = postgres.sql("show hba_file")
+    rules = Path(found)
+    before = rules.read_text()
+    rules.write_text(f"host all locked 127.0.0.1/32 scram-sha-256\n{before}")
+    postgres.sql("create role locked login superuser password 'hush-hush'")
+    postgres.sql("select pg_reload_conf()")
+    yield f"host=127.0.0.1 port={postgres.port} user=locked dbname=postgres password="
+    rules.write_text(before)
+    postgres.sql("drop role locked")
+    postgres.sql("select pg_reload_conf()")
+
+
+def test_a_wrong_password_is_an_error_at_once_that_does_not_show_it(locked_user: str, tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(PostgresError, match='password authentication failed for user "locked"') as caught:
+        staged(append_sink(f"{locked_user}not-this", "t"), tmp_path, 1, [{"a": 1}])
+    assert time.monotonic() - started < 10, "asking again would not help"
+    assert "not-this" not in "".join(traceback.format_exception(caught.value, limit=0))
+
+
+def test_a_password_is_in_no_message_log_plan_or_file(
+    postgres: PostgresServer, table: str, locked_user: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    create_tables(postgres, table)
+    build, env = counting(f"{locked_user}hush-hush", table), environment(tmp_path)
+    build(env)
+    plan = env.get_execution_plan()
+    env.execute("hush")
+    assert_exact(postgres, table)
+    sink = append_sink(f"{locked_user}hush-hush", table)
+    shown = [plan, repr(sink), repr(sink.create_committer("out")), caplog.text]
+    shown += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(shown) > 4, "the job folder has files"
+    assert not [text for text in shown if "hush-hush" in text]
+
+
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        "host=db password=sec ret",
+        "host=db passwort=secret",
+        "postgresql://user:sec@ret@db/x",
+        "postgresql://user:%zzsecret@db/x",
+    ],
+)
+def test_a_connection_string_that_cannot_be_read_is_refused_without_showing_a_word_of_it(conninfo: str) -> None:
+    with pytest.raises(ConfigurationError, match="percent codes") as caught:
+        PostgresSink.builder().set_connection(conninfo).set_table("t").build()
+    shown = traceback.format_exception(caught.value, limit=0)  # causes included, lines of source not
+    assert "ret" not in "".join(shown)
 
 
 def test_settings_that_cannot_work_are_refused_when_the_sink_is_built() -> None:

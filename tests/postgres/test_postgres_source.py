@@ -98,6 +98,50 @@ def test_rows_without_a_key_and_wrong_columns_are_refused(postgres: PostgresServ
         PostgresSource.builder().set_table("t").build()
 
 
+# Columns, and their values as SQL of n.
+TYPES = [
+    ('"Key of ""x""" bigint primary key', "n"),
+    ('"order" text', r"e'tab\t \\ back, line\n ' || n"),
+    ("flag boolean", "n % 2 = 0"),
+    ("small smallint", "n"),
+    ("double float8", "1.0 / n"),
+    ("single real", "n / 7.0"),
+    ("exact numeric(20,6)", "n / 3.0"),
+    ("raw bytea", "decode(md5(n::text), 'hex')"),
+    ("day date", "date '2026-01-01' + n"),
+    ("bare timestamp", "timestamp '2026-01-01' + n * interval '1.5 s'"),
+    ("zoned timestamptz", "to_timestamp(n * 1e5 + 0.000001)"),
+    ("clock time", "time '01:02:03.04'"),
+    ("span interval", "n * interval '1 day 1.25 s'"),
+    ("id uuid", "md5(n::text)::uuid"),
+    ("words text[]", r"""array['a,b', null, e'q" \\', n::text]"""),
+    ("grid int[]", "array[[n, 2], [3, 4]]"),
+    ("doc jsonb", "jsonb_build_object('n', n, 'list', array[n, null], 'text', e'é\"\t')"),
+    ("short char(4)", "'ab'"),
+]
+
+
+def test_a_copy_of_a_table_has_the_same_values_of_every_type_and_the_same_odd_names(
+    postgres: PostgresServer, table: str, tmp_path: Path
+) -> None:
+    postgres.sql('create schema if not exists "Copies"')
+    old, new = f'"Copies"."{table} old"', f'"Copies"."{table} new"'
+    for name in (old, new):
+        columns = ", ".join(column for column, _ in TYPES)
+        postgres.sql(f"create table {name} ({columns})")
+    postgres.sql(f"insert into {old} select {', '.join(value for _, value in TYPES)} from generate_series(1, 20) n")
+    postgres.sql(f'insert into {old} ("Key of ""x""") values (21)')  # nulls everywhere else
+    read = PostgresSource.builder().set_connection(postgres.conninfo).set_table(old).set_split_column('Key of "x"')
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        rows = env.from_source(read.build(), WatermarkStrategy.no_watermarks(), "old")
+        rows.sink_to(append_sink(postgres.conninfo, new))
+
+    embedded(tmp_path, build).run()
+    assert postgres.sql(f"select count(*) from {new}") == [(21,)]
+    assert postgres.sql(f"select o::text from {old} o except select n::text from {new} n") == []
+
+
 def test_a_table_is_copied_exactly_once_through_crashes(postgres: PostgresServer, table: str, tmp_path: Path) -> None:
     postgres.sql(f"create table {table} as select n as id, md5(n::text) as v from generate_series(1, 200) n")
     postgres.sql(f"create table {table}_copy (id int, v text)")

@@ -12,7 +12,8 @@ from penstock.connectors.kafka.serialization import MessageColumns
 
 # Callbacks are for errors only: one for every message would cost as much as the message.
 PRODUCER = {
-    "queue.buffering.max.messages": 200_000,
+    # Bytes are the bound: an epoch of small messages should not wait for the brokers while it is handed over.
+    "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 262_144,
     "delivery.report.only.error": True,
     "linger.ms": 5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,16 @@ from penstock.errors import ConfigurationError, PenstockError
 
 DEFAULT_WAIT_MS = 15_000
 _RETRY_S = 0.2
-# Refused for good: who asks again gets the same answer.
-_FINAL_STATES = ("28", "3D")  # invalid authorization, invalid catalog name
+_WRITTEN = (
+    "write libpq's keywords, with quotes around values that have spaces (host=db dbname=shop password='two words'), or a URI, "
+    "with special characters of the password as percent codes (%40 for @)"
+)
+# Refused for good: who asks again gets the same answer. Connections fail without an SQLSTATE, so the words must do; a server
+# that speaks another language is asked until the wait is over.
+_FINAL = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|(?:database|role) \".*\" does not exist"
+    r"|permission denied for database|is not permitted to log in"
+)
 
 
 class PostgresError(PenstockError):
@@ -42,8 +51,11 @@ class Database:
             raise ConfigurationError(f"PostgreSQL: the wait must be positive, not {wait_ms} ms")
         try:
             parts = library.conninfo.conninfo_to_dict(conninfo)
-        except library.ProgrammingError as error:
-            raise ConfigurationError(f"PostgreSQL: the connection string cannot be read: {error}") from error
+        except library.ProgrammingError:
+            # Neither the library's words nor the error as a cause: they quote what they could not read, maybe of a password.
+            raise ConfigurationError(f"PostgreSQL: the connection string cannot be read: {_WRITTEN}") from None
+        if "@" in str(parts.get("host", "")):  # the rest of a password, which would be shown as part of the name below
+            raise ConfigurationError(f"PostgreSQL: the host in the connection string has an @: {_WRITTEN}")
         self.conninfo, self.wait_s = conninfo, wait_ms / 1000
         # For messages: never the whole string, which may hold a password.
         self.name = f"{parts.get('host', 'local socket')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
@@ -68,8 +80,7 @@ class Database:
                 connection = library.connect(self.conninfo, **{k: v for k, v in defaults.items() if k not in given})
                 break
             except library.OperationalError as error:
-                final = error.sqlstate is not None and error.sqlstate.startswith(_FINAL_STATES)
-                if final or time.monotonic() + _RETRY_S > deadline:
+                if _FINAL.search(str(error)) or time.monotonic() + _RETRY_S > deadline:
                     raise self.failure("connecting", error) from error
                 time.sleep(_RETRY_S)
         with self.attempt("setting up a connection"):

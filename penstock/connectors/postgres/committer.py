@@ -10,35 +10,30 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.checkpoint.storage import CheckpointStorage
-from penstock.connectors.base import Committer
 from penstock.connectors.postgres.client import Database, PostgresError, psycopg
 from penstock.connectors.postgres.encoding import DELETED, Segment, merge, unpack
 from penstock.connectors.postgres.markers import Markers
 from penstock.connectors.postgres.table import describe
-from penstock.connectors.staging import StagedOutput, commit_name, discard, staged_data
+from penstock.connectors.staged_sink import StagedCommitter
+from penstock.connectors.staging import StagedOutput, staged_data
 
 _log = logging.getLogger("penstock.postgres")
-_ORDER = "penstock_order"
+_MEMORY = "select set_config('work_mem', '64MB', false), set_config('temp_buffers', '64MB', false)"
 _PLACE = re.compile(r"COPY [^,]*, line (\d+)(?:, column ([^:]+))?")
 
 
-class TransactionCommitter(Committer):
+class TransactionCommitter(StagedCommitter):
+    commits_beside_next_epoch = True  # the database works while the slots do
+
     def __init__(self, database: Database, table: str, keys: tuple[str, ...], sink_id: str) -> None:
         self._connection: Any = None
-        self._database, self._table, self._keys, self._sink_id = database, table, keys, sink_id
+        super().__init__(sink_id)
+        self._database, self._table, self._keys = database, table, keys
         self._markers = Markers(sink_id)
-        self._storage: CheckpointStorage | None = None
         self._target = ""  # the table's name, quoted where needed
 
-    def open(self, storage: CheckpointStorage | None) -> None:
-        self._storage = storage
-
-    def commit(self, epoch: int, committables: Sequence[Any]) -> None:
-        staged: Sequence[StagedOutput] = committables
-        if not staged:
-            return
-        name, job = commit_name(staged), staged[-1].job_id
+    def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
+        job = staged[-1].job_id
         # A connection that was kept may have died with a server that is back already. The marker makes a second try safe.
         kept = self._connection is not None
         try:
@@ -47,15 +42,11 @@ class TransactionCommitter(Committer):
             self.close()
             if not (kept and isinstance(error.__cause__, psycopg().OperationalError)):
                 raise
-            _log.warning("sink %s: epoch %d is tried again on a new connection: %s", self._sink_id, epoch, error)
+            _log.warning("sink %s: epoch %d is tried again on a new connection: %s", self.sink_id, epoch, error)
             self._transact(epoch, job, name, staged)
         except BaseException:
             self.close()
             raise
-        discard(self._storage, self._sink_id, up_to=epoch)
-
-    def discard_after(self, epoch: int) -> None:
-        discard(self._storage, self._sink_id, after=epoch)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -66,17 +57,17 @@ class TransactionCommitter(Committer):
         self.close()  # of a job master that was dropped after it failed
 
     def _transact(self, epoch: int, job: str, name: str, staged: Sequence[StagedOutput]) -> None:
-        what = f"committing epoch {epoch} of sink {self._sink_id} to table {self._table}"
+        what = f"committing epoch {epoch} of sink {self.sink_id} to table {self._table}"
         if self._connection is None:
             self._begin_life()
         connection = self._connection
         with self._database.attempt(what):
             if self._markers.committed(connection, job, name):
                 connection.rollback()
-                _log.info("sink %s: epoch %d is in the database already", self._sink_id, epoch)
+                _log.info("sink %s: epoch %d is in the database already", self.sink_id, epoch)
                 return
             self._markers.claim(connection, job)
-            outputs = [unpack(staged_data(output, self._storage, sink_id=self._sink_id)) for output in staged]
+            outputs = [unpack(staged_data(output, self.storage, sink_id=self.sink_id)) for output in staged]
             segments = merge([segment for output in outputs for segment in output])
             for segment in segments:
                 self._write(connection, segment, epoch)
@@ -88,8 +79,10 @@ class TransactionCommitter(Committer):
         connection = self._database.connect()
         try:
             with self._database.attempt("creating the tables penstock_sinks and penstock_commits"):
+                if self._keys:  # an epoch's rows are sorted by key: in memory, not on the server's disk
+                    connection.execute(_MEMORY)
                 self._markers.create(connection)
-            self._target = describe(self._database, connection, self._table, f"PostgresSink {self._sink_id}").name
+            self._target = describe(self._database, connection, self._table, f"PostgresSink {self.sink_id}").name
         except BaseException:
             connection.close()
             raise
@@ -118,9 +111,10 @@ class TransactionCommitter(Committer):
         execute(
             f"create temp table penstock_rows on commit drop as select {_names(columns)} from {self._target} with no data".encode()
         )
-        execute(f"alter table penstock_rows add {DELETED} boolean, add {_ORDER} bigserial".encode())
+        execute(f"alter table penstock_rows add {DELETED} boolean".encode())
         self._copy(connection, "penstock_rows", segment)
-        last = f"(select distinct on ({keys}) * from penstock_rows order by {keys}, {_ORDER} desc) as n"
+        # COPY fills a new table from its beginning, so that a row's place in it is its place in the epoch.
+        last = f"(select distinct on ({keys}) * from penstock_rows order by {keys}, ctid desc) as n"
         (deletes,) = execute(f"select coalesce(bool_or({DELETED}), false) from penstock_rows".encode()).fetchone()
         if deletes:
             same = " and ".join(f"t.{name} = n.{name}" for name in map(_quoted, self._keys))
@@ -144,7 +138,7 @@ class TransactionCommitter(Committer):
             record = f" {error.diag.message_detail}"
         where = f"table {self._table}" + (f", column {column}" if column else "")
         return PostgresError(
-            f"PostgresSink {self._sink_id}: {where} at {self._database.name}: the database refuses epoch {epoch}: "
+            f"PostgresSink {self.sink_id}: {where} at {self._database.name}: the database refuses epoch {epoch}: "
             f"{error.diag.message_primary or error}.{record} The epoch is part of a checkpoint and is committed when the table "
             "takes it: repair the table, or go back to an older checkpoint"
         )

@@ -58,11 +58,12 @@ def unpack(data: bytes) -> list[Segment]:
 
 
 class Encoder:
-    """`columns` names the fields of values that have no names; None: the values' own. With `changelog` a column says of
-    each row whether it deletes; without, a row that does not insert is an error."""
+    """`columns` names the fields of values that have no names; None: the values' own. With `keys` a column says of each row
+    whether it deletes; without, a row that does not insert is an error."""
 
-    def __init__(self, table: Table, columns: tuple[str, ...] | None, *, changelog: bool, sink: str) -> None:
-        self._table, self._columns, self._changelog, self._sink = table, columns, changelog, sink
+    def __init__(self, table: Table, columns: tuple[str, ...] | None, *, keys: tuple[str, ...], sink: str) -> None:
+        self._table, self._columns, self._keys, self._sink = table, columns, keys, sink
+        self._changelog = bool(keys)
         self._known: set[tuple[str, ...]] = set()
 
     def encode(self, block: Block) -> Segment | None:
@@ -79,10 +80,12 @@ class Encoder:
             shown: Callable[[int], str] = partial(_shown_row, block.batch)
             deleted = None
         else:
-            values = [value for value in block.values if _kind(value) is not RowKind.UPDATE_BEFORE]
-            if not values:
-                return None
-            deleted = self._deletions(values)
+            values, deleted = block.values, None
+            if any(issubclass(kind, Row) for kind in set(map(type, values))):
+                values = [value for value in values if _kind(value) is not RowKind.UPDATE_BEFORE]
+                if not values:
+                    return None
+                deleted = self._deletions(values)
             names = self._columns or self._names_of(values[0])
             lists = [_Lazy(None, column) for column in self._transpose(values, names)]
             shown = partial(_shown_at, values)
@@ -98,9 +101,9 @@ class Encoder:
             names = (*names, DELETED)
             flags = deleted or [False] * len(values)
             texts.append(pa.array(["t" if flag else "f" for flag in flags]))
-        joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "\t")
-        text = "\n".join(joined.to_pylist()) + "\n"
-        return Segment(columns=names, rows=len(values), data=text.encode())
+        lines = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "\t")
+        text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
+        return Segment(columns=names, rows=len(values), data=text[0].as_buffer().to_pybytes() + b"\n")
 
     def _deletions(self, values: Sequence[Any]) -> list[bool] | None:
         if not any(isinstance(value, Row) and value.get_row_kind() is not RowKind.INSERT for value in values):
@@ -144,10 +147,12 @@ class Encoder:
         return [list(column) for column in zip(*rows, strict=True)]
 
     def _texts(self, column: Column, data: _Lazy, shown: Callable[[int], str]) -> pa.Array:
-        if data.array is not None and (fast := _fast_texts(column, data.array)) is not None:
+        key = column.name in self._keys
+        array = data.array if data.array is not None else _as_array(data.values)
+        if array is not None and (fast := _fast_texts(column, array, key)) is not None:
             return fast
         values = data.values
-        wrong = column.misfit(values)
+        wrong = column.misfit(values, key=key)
         if wrong is not None:
             index, why = wrong
             raise BadRecordError(
@@ -155,15 +160,15 @@ class Encoder:
                 f"record is {shown(index)}"
             )
         kinds = set(map(type, values)) - {type(None)}
+        to_text = _TEXTS.get(column.base, _text)
         try:
             if kinds == {str}:
                 return _escaped(pa.array(values, pa.string()))
-            to_text = _json_text if column.base in ("json", "jsonb") else _text
             return pa.array([_NULL if value is None else _escape(to_text(value)) for value in values], pa.string())
         except (TypeError, ValueError) as error:  # a UnicodeEncodeError among them
             for index, value in enumerate(values):
                 try:
-                    _text(value).encode()
+                    to_text(value).encode()
                 except (TypeError, ValueError) as cause:
                     raise BadRecordError(
                         f"{self._sink}: table {self._table.name}, column {column.name} ({column.type}): {_shown(value)} cannot be "
@@ -186,20 +191,39 @@ class _Lazy:
         return self._values
 
 
-def _fast_texts(column: Column, array: pa.Array) -> pa.Array | None:
+# Python's types whose values Arrow takes as they are.
+_ARROW: dict[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+
+
+def _as_array(values: Sequence[Any]) -> pa.Array | None:
+    """Values that are all of one simple type, or null, as Arrow's array."""
+    kinds = set(map(type, values)) - {type(None)}
+    simple = _ARROW.get(kinds.pop()) if len(kinds) == 1 else None
+    try:
+        return None if simple is None else pa.array(values, simple)
+    except (
+        OverflowError,
+        ValueError,
+    ):  # more than 64 bits, half of a surrogate pair: to be named by who looks at each value
+        return None
+
+
+def _fast_texts(column: Column, array: pa.Array, key: bool) -> pa.Array | None:
     """Whole columns of the common types, without a Python object per value. None: look at the values."""
-    if column.not_null and array.null_count:
+    if array.null_count and (key or column.not_null):
         return None
     kind, base = array.type, column.base
-    if pa.types.is_integer(kind) and base in ("bigint", "numeric") and not pa.types.is_uint64(kind):
+    if pa.types.is_integer(kind) and column.type in ("bigint", "numeric") and not pa.types.is_uint64(kind):
         return _with_nulls(array.cast(pa.string()))
     if pa.types.is_integer(kind) and base in ("integer", "smallint"):
         bounds = pc.min_max(array).as_py()
         limit = 1 << (31 if base == "integer" else 15)
         fits = bounds["min"] is None or (-limit <= bounds["min"] and bounds["max"] < limit)
         return _with_nulls(array.cast(pa.string())) if fits else None
-    if pa.types.is_floating(kind) and base in ("double precision", "real", "numeric"):
+    if pa.types.is_floating(kind) and column.type in ("double precision", "real", "numeric"):
         return _with_nulls(array.cast(pa.float64()).cast(pa.string()))
+    if pa.types.is_boolean(kind) and base == "boolean":
+        return _with_nulls(pc.if_else(array, "t", "f"))
     if pa.types.is_string(kind) and column.type == "text":
         return None if pc.any(pc.match_substring(array, "\x00")).as_py() else _escaped(array)
     return None
@@ -252,7 +276,23 @@ def _element(value: Any) -> str:
 
 
 def _json_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    # NaN is no JSON, though Python writes it: refused here, and not by the database when the checkpoint has promised it.
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _utc_text(value: Any) -> str:
+    """A column without a zone ignores the one in a text; as instants they would be moved to UTC, as the whole session is."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return _text(value)
+
+
+# Input forms that depend on the column, by its type.
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "json": _json_text,
+    "jsonb": _json_text,
+    "timestamp without time zone": _utc_text,
+}
 
 
 def _kind(value: Any) -> RowKind:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database
 from penstock.connectors.postgres.committer import TransactionCommitter
-from penstock.connectors.postgres.writer import StagingWriter
+from penstock.connectors.postgres.writer import RowWriter
 from penstock.errors import ConfigurationError
 
 
@@ -23,7 +23,7 @@ class PostgresSink(Sink):
         return PostgresSinkBuilder()
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        return StagingWriter(self._database, self._table, self._columns, self._keys, context)
+        return RowWriter(self._database, self._table, self._columns, self._keys, context)
 
     def create_committer(self, sink_id: str) -> Committer:
         return TransactionCommitter(self._database, self._table, self._keys, sink_id)

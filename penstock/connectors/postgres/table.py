@@ -11,8 +11,8 @@ import decimal
 import json
 import re
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.connectors.errors import BadRecordError
@@ -24,9 +24,11 @@ select a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attgener
 from pg_attribute a where a.attrelid = to_regclass(%s) and a.attnum > 0 and not a.attisdropped order by a.attnum
 """
 _UNIQUE = """
-select array_agg(a.attname::text) from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
-where i.indrelid = to_regclass(%s) and i.indisunique and i.indpred is null and i.indexprs is null group by i.indexrelid
+select array_agg(a.attname::text) from pg_index i, unnest(i.indkey) with ordinality as k(attnum, place), pg_attribute a
+where i.indrelid = to_regclass(%s) and i.indisunique and i.indimmediate and i.indpred is null and i.indexprs is null
+and k.place <= i.indnkeyatts and a.attrelid = i.indrelid and a.attnum = k.attnum group by i.indexrelid
 """
+_EXACT = decimal.Context(prec=1200, rounding=decimal.ROUND_HALF_UP)  # PostgreSQL's numeric has up to 1000 digits
 _INTEGERS = {"smallint": 15, "integer": 31, "bigint": 63}
 _ACCEPTED: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
@@ -59,8 +61,10 @@ class Column:
         """The type without its modifiers."""
         return re.sub(r"\(.*?\)", "", self.type).strip()
 
-    def misfit(self, values: Sequence[Any]) -> tuple[int, str] | None:
-        """The first value that does not fit, and why."""
+    def misfit(self, values: Sequence[Any], *, key: bool = False) -> tuple[int, str] | None:
+        """The first value that does not fit, and why. A `key` of upserts is never null: it would equal no other."""
+        if self.type.endswith("[]"):
+            return self._misfit_of_arrays(values, key)
         accepted, base = _ACCEPTED.get(self.base), self.base
         kinds = set(map(type, values))
         if accepted is not None and not kinds.issubset({*accepted, type(None)}):
@@ -69,10 +73,9 @@ class Column:
                 wrong_bool = isinstance(value, bool) and bool not in accepted
                 if value is not None and (wrong_bool or not isinstance(value, accepted)):
                     return index, f"is {type(value).__name__}"
-        if self.not_null and type(None) in kinds:
-            return next(
-                i for i, value in enumerate(values) if value is None
-            ), "is null, which the column does not allow"
+        if type(None) in kinds and (key or self.not_null):
+            why = "the column does not allow" if self.not_null else "a key of the upserts cannot be"
+            return next(i for i, value in enumerate(values) if value is None), f"is null, which {why}"
         if base in _INTEGERS:
             limit = 1 << _INTEGERS[base]
             present = [value for value in values if value is not None]
@@ -80,6 +83,12 @@ class Column:
                 return next(
                     (i, "is out of range") for i, v in enumerate(values) if v is not None and not -limit <= v < limit
                 )
+        numeric = re.fullmatch(r"numeric\((\d+),(\d+)\)", self.type)
+        if numeric is not None:
+            bound, digits = decimal.Decimal(10) ** (int(numeric[1]) - int(numeric[2])), int(numeric[2])
+            for index, value in enumerate(values):
+                if value is not None and not _rounds_below(value, bound, digits):
+                    return index, "is out of range"
         length = re.fullmatch(r"character(?: varying)?\((\d+)\)", self.type)
         for index, value in enumerate(values):
             if length is not None and value is not None and len(value.rstrip(" ")) > int(length[1]):
@@ -92,6 +101,39 @@ class Column:
                 except ValueError as error:
                     return index, f"is not JSON: {error}"
         return None
+
+    def _misfit_of_arrays(self, values: Sequence[Any], key: bool) -> tuple[int, str] | None:
+        element = replace(self, type=self.type.removesuffix("[]"), not_null=False)
+        for index, value in enumerate(values):
+            if value is None:
+                if key or self.not_null:
+                    return index, "is null, which the column does not allow"
+            elif not isinstance(value, list | tuple):
+                return index, f"is {type(value).__name__} and not a list"
+            elif wrong := element.misfit(list(_flat(value))):
+                return index, f"has an element that {wrong[1]}"
+        return None
+
+
+def _flat(values: Sequence[Any]) -> Iterator[Any]:
+    """The elements of an array of any number of dimensions: PostgreSQL has one type for all of them."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _rounds_below(value: Any, limit: decimal.Decimal, digits: int) -> bool:
+    """Whether PostgreSQL takes a value into numeric(p,s): it rounds to s digits, and the rest must be below 10^(p-s)."""
+    number = decimal.Decimal(str(value))
+    if not number.is_finite():
+        return number.is_nan()  # a bounded numeric can be NaN but not infinite
+    if not number or number.adjusted() < limit.adjusted() - 1:
+        return True
+    if number.adjusted() >= limit.adjusted():
+        return False
+    return _EXACT.quantize(abs(number), decimal.Decimal(1).scaleb(-digits)) < limit  # 9.995 is 10.00
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
