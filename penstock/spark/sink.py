@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.checkpoint.storage import CheckpointStorage
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.sink_values import plain_schema, to_batch
-from penstock.connectors.staging import StagedOutput, discard, stage, staged_data
+from penstock.connectors.staged_sink import StagedCommitter, StagingWriter
+from penstock.connectors.staging import StagedOutput, staged_data
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.records import Block
+from penstock.spark.sink_writes import (
+    AppendWrite,
+    CallingWrite,
+    Commit,
+    DeltaWrite,
+    IcebergWrite,
+    ParquetWrite,
+    Target,
+    Write,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-# Given the epoch's rows, its number, and the id of the sink's job.
-Write: TypeAlias = "Callable[[DataFrame, int, str], None]"
-EPOCH_COLUMN = "penstock_epoch"
 
 
 class SparkSink(Sink):
@@ -48,7 +53,7 @@ class SparkSink(Sink):
         """Exactly once: each epoch has the folder `penstock_epoch=<n>` below `path`, and a repeated write replaces it. Readers of
         `path` see a column `penstock_epoch`; an epoch is whole when its folder holds `_SUCCESS`."""
         _require(path, "SparkSink.parquet: no path is given")
-        return SparkSink("parquet", _ParquetWrite(path, tuple(partition_by), dict(options or {})), schema)
+        return SparkSink("parquet", ParquetWrite(path, tuple(partition_by), dict(options or {})), schema)
 
     @staticmethod
     def delta(
@@ -60,11 +65,29 @@ class SparkSink(Sink):
         options: Mapping[str, str] | None = None,
     ) -> SparkSink:
         """Exactly once by Delta's own means: an append names its job and epoch (`txnAppId`, `txnVersion`), and Delta leaves out one
-        it has seen. Needs Delta's jar in the session."""
-        _one_of(path, table, "SparkSink.delta")
-        return SparkSink(
-            "delta", _BatchWrite("delta", path, table, "append", tuple(partition_by), dict(options or {}), True), schema
+        it has seen. Needs Delta's jar, SQL extension and catalog in the session."""
+        if (path is None) == (table is None):
+            raise ConfigurationError("SparkSink.delta: give either a path or a table")
+        if taken := sorted({"txnAppId", "txnVersion", "userMetadata"} & set(options or {})):
+            raise ConfigurationError(f"SparkSink.delta: the sink needs the option {taken[0]} itself")
+        target = Target(
+            format="delta", path=path, table=table, partition_by=tuple(partition_by), options=dict(options or {})
         )
+        return SparkSink("delta", DeltaWrite(target), schema)
+
+    @staticmethod
+    def iceberg(
+        table: str,
+        *,
+        schema: pa.Schema | None = None,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> SparkSink:
+        """Exactly once: the snapshot that an append makes carries the commit's name, which is looked for before one. `table` is
+        named with its catalog; the first epoch creates it if it is not there. Needs Iceberg's jar and a catalog in the session."""
+        _require(table, "SparkSink.iceberg: no table is given")
+        target = Target(format="iceberg", table=table, partition_by=tuple(partition_by), options=dict(options or {}))
+        return SparkSink("iceberg", IcebergWrite(target), schema)
 
     @staticmethod
     def format(
@@ -77,137 +100,65 @@ class SparkSink(Sink):
         schema: pa.Schema | None = None,
         partition_by: Sequence[str] = (),
     ) -> SparkSink:
-        """**At least once**: any format of the session's (JDBC, Iceberg, ORC …). An epoch whose write was under way when the driver
-        died is written again. With `mode="overwrite"` the target holds the newest epoch only."""
+        """**At least once**: any format of the session's (JDBC, ORC …). An epoch whose write was under way when the driver died is
+        written again. With `mode="overwrite"` the target holds the newest epoch only."""
         if mode not in ("append", "overwrite"):
             raise ConfigurationError(f"SparkSink.format: the mode is append or overwrite, not {mode!r}")
         if path is not None and table is not None:
             raise ConfigurationError("SparkSink.format: give a path or a table, not both")
-        return SparkSink(
-            format, _BatchWrite(format, path, table, mode, tuple(partition_by), dict(options or {}), False), schema
+        target = Target(
+            format=format,
+            path=path,
+            table=table,
+            mode=mode,
+            partition_by=tuple(partition_by),
+            options=dict(options or {}),
         )
+        return SparkSink(format, AppendWrite(target), schema)
 
     @staticmethod
     def foreach_epoch(function: Callable[[DataFrame, int], None], *, schema: pa.Schema | None = None) -> SparkSink:
         """`function(frame, epoch)` writes, on the driver. It may be called again with the same epoch and the same rows: exactly
         once if it then changes nothing (a MERGE, a DELETE of the epoch's rows before the append, a table of epochs)."""
-        return SparkSink("foreach_epoch", _Calling(function), schema)
+        return SparkSink("foreach_epoch", CallingWrite(function), schema)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        return _ParquetStagingWriter(f"SparkSink({self._name}) {context.sink_id}", self._schema, context)
+        return _ParquetWriter(f"SparkSink({self._name}) {context.sink_id}", self._schema, context)
 
     def create_committer(self, sink_id: str) -> Committer:
         return _SparkCommitter(self._name, self._write, sink_id)
 
 
-@dataclass(frozen=True, slots=True)
-class _ParquetWrite:
-    path: str
-    partition_by: tuple[str, ...]
-    options: dict[str, str]
+class _ParquetWriter(StagingWriter[pa.RecordBatch]):
+    def __init__(self, name: str, schema: pa.Schema | None, context: WriterContext) -> None:
+        super().__init__(context)
+        self._name, self._schema = name, schema
 
-    def __call__(self, frame: DataFrame, epoch: int, job_id: str) -> None:
-        writer = frame.write.mode("overwrite").options(**self.options)
-        writer = writer.partitionBy(*self.partition_by) if self.partition_by else writer
-        writer.parquet(f"{self.path.rstrip('/')}/{EPOCH_COLUMN}={epoch}")
+    def encode(self, block: Block) -> pa.RecordBatch:
+        if self._schema is None:
+            self._schema = _spark_schema(plain_schema(to_batch(block, None, self._name).schema))
+        return to_batch(block, self._schema, self._name)
 
-
-@dataclass(frozen=True, slots=True)
-class _BatchWrite:
-    format: str
-    path: str | None
-    table: str | None
-    mode: str
-    partition_by: tuple[str, ...]
-    options: dict[str, str]
-    transactional: bool
-
-    def __call__(self, frame: DataFrame, epoch: int, job_id: str) -> None:
-        writer = frame.write.format(self.format).mode(self.mode).options(**self.options)
-        if self.transactional:
-            writer = writer.options(**delta_transaction(job_id, epoch))
-        writer = writer.partitionBy(*self.partition_by) if self.partition_by else writer
-        if self.table is not None:
-            writer.saveAsTable(self.table)
-        else:
-            writer.save(self.path)
-
-
-@dataclass(frozen=True, slots=True)
-class _Calling:
-    function: Callable[[Any, int], None]
-
-    def __call__(self, frame: DataFrame, epoch: int, job_id: str) -> None:
-        self.function(frame, epoch)
-
-
-def delta_transaction(name: str, epoch: int) -> dict[str, str]:
-    """Options that make an append to a Delta table idempotent."""
-    return {"txnAppId": f"penstock-{name}", "txnVersion": str(epoch)}
-
-
-@dataclass(slots=True)
-class _ParquetStagingWriter(SinkWriter):
-    name: str
-    schema: pa.Schema | None
-    context: WriterContext
-    epoch: int = 0
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-
-    def begin_epoch(self, epoch: int, attempt: str) -> None:
-        self.epoch, self.batches = epoch, []
-
-    def write(self, block: Block) -> None:
-        if not len(block):
-            return
-        batch = to_batch(block, self.schema, self.name)
-        if self.schema is None:
-            self.schema = _spark_schema(plain_schema(batch.schema))
-            batch = to_batch(block, self.schema, self.name)
-        self.batches.append(batch)
-
-    def prepare_commit(self) -> list[Any]:
-        if not self.batches:
-            return []
+    def pack(self, parts: list[pa.RecordBatch]) -> bytes:
         buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_batches(self.batches), buffer, store_schema=False)
-        self.batches = []
-        context = self.context
-        return [
-            stage(
-                buffer.getvalue(),
-                context.storage,
-                job_id=context.job_id,
-                sink_id=context.sink_id,
-                epoch=self.epoch,
-                subtask=context.subtask,
-            )
-        ]
+        pq.write_table(pa.Table.from_batches(parts), buffer, store_schema=False)
+        return buffer.getvalue()
 
 
-class _SparkCommitter(Committer):
+class _SparkCommitter(StagedCommitter):
     def __init__(self, name: str, write: Write, sink_id: str) -> None:
-        self._name, self._write, self._sink_id = name, write, sink_id
-        self._storage: CheckpointStorage | None = None
+        super().__init__(sink_id)
+        self._name, self._write = name, write
 
-    def open(self, storage: CheckpointStorage | None) -> None:
-        self._storage = storage
-
-    def commit(self, epoch: int, committables: Sequence[Any]) -> None:
-        staged: Sequence[StagedOutput] = committables
-        if not staged:
-            return
+    def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
         try:
-            self._write(self._frame(staged), epoch, f"{staged[-1].job_id}-{self._sink_id}")
+            commit = Commit(sink=f"{staged[-1].job_id}-{self.sink_id}", epoch=epoch, name=name)
+            self._write(self._frame(staged), commit)
         except Exception as error:  # Spark's own, py4j's, or of the user's function
             raise PenstockError(
-                f"SparkSink({self._name}) {self._sink_id}: Spark could not write epoch {epoch}: {str(error)[:600]}. The epoch is "
+                f"SparkSink({self._name}) {self.sink_id}: Spark could not write epoch {epoch}: {str(error)[:600]}. The epoch is "
                 "part of a checkpoint and is written again at the next start"
             ) from error
-        discard(self._storage, self._sink_id, up_to=epoch)
-
-    def discard_after(self, epoch: int) -> None:
-        discard(self._storage, self._sink_id, after=epoch)
 
     def _frame(self, staged: Sequence[StagedOutput]) -> DataFrame:
         """Executors read files of the job folder where they can; what is small, or in an object store, goes through the driver."""
@@ -217,7 +168,7 @@ class _SparkCommitter(Committer):
         files = [f"{s.folder}/{s.path}" for s in staged if s.path is not None and str(s.folder).startswith("file:")]
         others = [s for s in staged if s.path is None or not str(s.folder).startswith("file:")]
         tables = [
-            pq.read_table(io.BytesIO(staged_data(output, self._storage, sink_id=self._sink_id))) for output in others
+            pq.read_table(io.BytesIO(staged_data(output, self.storage, sink_id=self.sink_id))) for output in others
         ]
         frame: DataFrame | None = None
         if tables:
@@ -241,8 +192,3 @@ def _spark_schema(schema: pa.Schema) -> pa.Schema:
 def _require(value: str | None, message: str) -> None:
     if not value:
         raise ConfigurationError(message)
-
-
-def _one_of(path: str | None, table: str | None, where: str) -> None:
-    if (path is None) == (table is None):
-        raise ConfigurationError(f"{where}: give either a path or a table")

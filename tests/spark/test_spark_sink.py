@@ -19,7 +19,7 @@ from penstock.connectors.errors import BadRecordError
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.records import Columns, Rows
-from penstock.spark.sink import SparkSink, delta_transaction
+from penstock.spark.sink import SparkSink
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("ms"))])
@@ -101,7 +101,10 @@ def test_values_that_do_not_fit_and_settings_that_cannot_work_are_refused(tmp_pa
         SparkSink.delta()
     with pytest.raises(ConfigurationError, match="append or overwrite"):
         SparkSink.format("json", path="x", mode="ignore")
-    assert delta_transaction("job-out", 7) == {"txnAppId": "penstock-job-out", "txnVersion": "7"}
+    with pytest.raises(ConfigurationError, match="needs the option txnAppId itself"):
+        SparkSink.delta("x", options={"txnAppId": "mine"})
+    with pytest.raises(ConfigurationError, match="no table is given"):
+        SparkSink.iceberg("")
 
 
 def test_a_columnar_stream_brings_its_own_schema(tmp_path: Path) -> None:
