@@ -64,6 +64,21 @@ def test_an_epoch_that_takes_its_time_whatever_it_brings_is_not_starved(noise: f
     assert all(duration < 1500 for duration in run(admission, 15, ms_per_record=0.05)[-5:])  # and back
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.2])
+def test_a_sink_that_becomes_slow_in_the_middle_of_an_epoch_is_not_taken_for_a_fixed_cost(noise: float) -> None:
+    """As seen on a loaded machine: of the first slow epoch only a part was slow, so less then took as long."""
+    admission = Admission(most=None, target_ms=1000)
+    run(admission, 20, ms_per_record=0.03, fixed_ms=600, noise=noise)
+    run(admission, 1, ms_per_record=0.25, fixed_ms=600)
+    slow = run(admission, 20, ms_per_record=0.5, fixed_ms=650, noise=noise)
+    assert max(slow[3:]) < 2000
+    assert sorted(slow[3:])[8] < 1300
+    after = run(admission, 20, ms_per_record=0.03, fixed_ms=600, noise=noise)
+    assert admission.max_records is not None
+    assert admission.max_records > 8000
+    assert max(after[10:]) < 2000
+
+
 def test_the_set_maximum_holds_whatever_the_target_would_allow() -> None:
     admission = Admission(most=20_000, target_ms=60_000)
     assert admission.max_records == FIRST_RECORDS
