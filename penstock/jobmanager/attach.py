@@ -83,6 +83,7 @@ class Attachment:
             storage_url=None if master.storage is None else master.storage.url,
             process=this_process(),
             statistics=getattr(client, "checkpoint_statistics", None),
+            accumulators=lambda: client.get_accumulators().result(),
         )
         self._facts.continue_from(folder.facts())
         self._writing = threading.Lock()

@@ -8,6 +8,7 @@ takes a job over goes on with the history it finds there.
 from __future__ import annotations
 
 import hashlib
+import reprlib
 import threading
 import time
 from collections import deque
@@ -50,6 +51,7 @@ class FactsRecorder:
         storage_url: str | None,
         process: Mapping[str, Any],
         statistics: Callable[[], Statistics] | None = None,
+        accumulators: Callable[[], Mapping[str, Any]] = dict,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._graph, self._life_cycle, self._clock = graph, life_cycle, clock
@@ -61,7 +63,7 @@ class FactsRecorder:
             "job_folder": storage_url,
             "process": dict(process),
         }
-        self._storage_url, self._statistics = storage_url, statistics
+        self._storage_url, self._statistics, self._accumulators = storage_url, statistics, accumulators
         self._lock = threading.Lock()
         self._started_ms = clock()
         self._drivers = 1
@@ -212,6 +214,10 @@ class FactsRecorder:
                 "feedback": [{"from": tail, "to": head} for tail, head in feedback_edges(graph.job)],
                 "epochs": [_summary(report) for report in reports[-120:]],
                 "checkpoints": checkpoints if statistics is None else with_statistics(checkpoints, statistics),
+                "accumulators": {
+                    name: {"type": type(value).__name__, "value": reprlib.repr(value)}
+                    for name, value in self._accumulators().items()
+                },
                 "operations": [dict(operation) for operation in self._operations],
             }
 

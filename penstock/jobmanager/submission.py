@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from penstock.jobmanager.life_cycle import Failure
 from penstock.jobmanager.program import Program
 
 _FORMAT = 1
+_UPLOADED = re.compile(r"^[0-9a-f]{32}_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,10 @@ class Submission:
 
     @property
     def name(self) -> str:
-        return self.program.entry if self.program.is_module else os.path.basename(self.program.entry)
+        """Until the program has given its job one."""
+        if self.program.is_module:
+            return self.program.entry
+        return _UPLOADED.sub("", os.path.basename(self.program.entry))
 
     def save(self, home: JobHome) -> JobFolder:
         folder = home.create().job(self.job_id).create()

@@ -120,7 +120,68 @@ def test_checkpoints_have_details_for_each_subtask(rest: httpx.Client, job: JobC
     assert sum(s["checkpointed_size"] for s in details["subtasks"]) == task["checkpointed_size"]
     assert _get(rest, f"{base}/checkpoints/details/{newest['id']}")["id"] == newest["id"]
     assert rest.get(f"{base}/checkpoints/details/999999").status_code == 404
-    assert _get(rest, f"{base}/checkpoints/config")["mode"] == "exactly_once"
+    config = _get(rest, f"{base}/checkpoints/config")
+    assert (config["mode"], config["interval"], config["timeout"]) == ("exactly_once", 0, 600_000)
+
+
+def test_metrics_are_aggregated_over_subtasks_and_jobs(rest: httpx.Client, job: JobClient) -> None:
+    base = f"/jobs/{job.get_job_id()}"
+    path = f"{base}/vertices/{_get(rest, base)['vertices'][1]['id']}"
+    assert {"id": "numRecordsIn"} in _get(rest, f"{path}/subtasks/metrics")
+    (whole,) = _get(rest, f"{path}/subtasks/metrics?get=stateEntries,absent")
+    assert whole["avg"] * 2 == whole["sum"] == whole["min"] + whole["max"]
+    (one,) = _get(rest, f"{path}/subtasks/metrics?get=numRecordsIn&agg=max&subtasks=1")
+    assert set(one) == {"id", "max"}
+    assert _get(rest, f"{path}/subtasks/metrics?get=numRecordsIn&subtasks=7-9") == []
+    for bad in ("agg=median", "subtasks=a", "subtasks=1-"):
+        assert rest.get(f"{path}/subtasks/metrics?get=numRecordsIn&{bad}").status_code == 400
+    (epochs,) = _get(rest, f"/jobs/metrics?get=numEpochs&jobs={job.get_job_id()}&agg=sum,min")
+    assert epochs["sum"] == epochs["min"] > 5
+    processes = _get(rest, f"{path}/taskmanagers")["taskmanagers"]
+    assert [entry["status-counts"]["RUNNING"] for entry in processes] == [2]
+
+
+def test_upper_bounds_rescale_a_job_and_its_end_is_told_as_flink_does(rest: httpx.Client, home: Path) -> None:
+    client = endless(home)
+    base = f"/jobs/{client.get_job_id()}"
+    assert _get(rest, f"{base}/execution-result") == {"status": {"id": "IN_PROGRESS"}, "job-execution-result": None}
+    path = f"{base}/resource-requirements"
+    first, second = _get(rest, path)
+    bounds = {n: {"parallelism": {"lowerBound": 1, "upperBound": n}} for n in (0, 2, 3, 4)}
+    assert rest.put(path, json={first: bounds[2]}).json() == {}
+    wrong: list[dict[str, Any]] = [
+        {first: bounds[3], second: bounds[4]}, {"0" * 32: bounds[3]}, {first: bounds[0]}, {first: {}},
+    ]  # fmt: skip
+    for bad in wrong:
+        assert rest.put(path, json=bad).status_code == 400
+    trigger_id = rest.put(path, json={first: bounds[3], second: bounds[3]}).json()["request-id"]
+    eventually(lambda: _get(rest, f"{base}/rescaling/{trigger_id}")["status"]["id"] == "COMPLETED", "it is rescaled")
+    assert _get(rest, path)[second]["parallelism"]["upperBound"] == 3
+    client.cancel().result()
+    result = _get(rest, f"{base}/execution-result")["job-execution-result"]
+    assert (result["application-status"], result["id"]) == ("CANCELED", str(client.get_job_id()))
+    assert _get(rest, f"{base}/accumulators")["user-task-accumulators"] == []
+
+
+def test_logs_of_drivers_are_listed_and_read(rest: httpx.Client, dispatcher: Dispatcher, tmp_path: Path) -> None:
+    job_id = dispatcher.submit(
+        Program(entry=str(program(tmp_path, "job.py", ENDLESS))), {}, runtime="embedded", folder=str(tmp_path)
+    )
+    eventually(lambda: "the program's words" in rest.get(f"/jobmanager/logs/{job_id}.log").text, "its words")
+    assert f"{job_id}.log" in [log["name"] for log in _get(rest, "/jobmanager/logs")["logs"]]
+    for path in ("..%2fslots.json", "x.log", f"{'0' * 32}.log"):
+        assert rest.get(f"/jobmanager/logs/{path}").status_code == 404
+    where = eventually(
+        lambda: [t["id"] for t in _get(rest, "/taskmanagers")["taskmanagers"] if t["job"] == job_id], "its process"
+    )[0]
+    assert "the program's words" in rest.get(f"/taskmanagers/{where}/log").text
+    assert [log["name"] for log in _get(rest, f"/taskmanagers/{where}/logs")["logs"]] == [f"{job_id}.log"]
+    assert rest.get("/taskmanagers/elsewhere:1/log").status_code == 404
+    assert {entry["key"] for entry in _get(rest, "/jobmanager/config")} == {"penstock.job.home", "slots"}
+    assert float(_get(rest, "/jobmanager/metrics?get=taskSlotsTotal")[0]["value"]) == 16
+    assert "Python" in _get(rest, "/jobmanager/environment")["jvm"]["version"]
+    rest.patch(f"/jobs/{job_id}")
+    eventually(lambda: _get(rest, f"/jobs/{job_id}/status")["status"] == "CANCELED", "it ends")
 
 
 @pytest.mark.parametrize("kind", ["CONFIGURED", "FULL", "INCREMENTAL"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from penstock.jobmanager.settings import JobSettings
+
 Json: TypeAlias = dict[str, Any]
 
 
@@ -94,19 +96,24 @@ def subtasks(facts: Json, checkpoint_id: int, vertex: Json) -> Json | None:
 
 
 def config(facts: Json) -> Json:
+    """Times in ms, as in Flink; an interval of -1: checkpointing is off."""
     configuration = facts["configuration"]
-    interval = configuration.get("execution.checkpointing.interval")
+    settings = JobSettings.of(configuration)
+    interval = settings.checkpoint_interval_ms
     return {
-        "mode": "exactly_once",
-        "interval": interval if interval is not None else -1,
-        "timeout": configuration.get("penstock.epoch.timeout", "10 min"),
-        "min_pause": 0,
-        "max_concurrent": 1,
-        "externalization": {"enabled": facts["job_folder"] is not None, "delete_on_cancellation": False},
+        "mode": settings.mode.lower(),
+        "interval": -1 if interval is None else interval,
+        "timeout": settings.checkpoint_timeout_ms,
+        "min_pause": settings.min_pause_ms,
+        "max_concurrent": settings.max_concurrent_checkpoints,
+        "externalization": {
+            "enabled": facts["job_folder"] is not None,
+            "delete_on_cancellation": settings.delete_on_cancel,
+        },
         "state_backend": configuration.get("state.backend.type", "hashmap"),
         "checkpoint_storage": facts["job_folder"],
         "unaligned_checkpoints": False,
-        "tolerable_failed_checkpoints": 0,
+        "tolerable_failed_checkpoints": settings.tolerable_checkpoint_failures,
         "aligned_checkpoint_timeout": 0,
         "checkpoints_after_tasks_finish": True,
         "state_changelog_enabled": False,

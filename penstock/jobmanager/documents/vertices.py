@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from penstock.jobmanager.documents.jobs import io_metrics, task_state, times
+from penstock.jobmanager.documents.jobs import io_metrics, task_counts, task_state, times
 from penstock.jobmanager.rates import level_of
 
 Json: TypeAlias = dict[str, Any]
@@ -70,6 +70,35 @@ def subtask_times(facts: Json, vertex: Json) -> Json:
                 "timestamps": entered,
             }
             for index in range(vertex["parallelism"])
+        ],
+    }
+
+
+def by_task_manager(facts: Json, vertex: Json) -> Json:
+    """The subtasks of a vertex, summed by the process they run in."""
+    columns, parts = vertex["subtasks"], dict[str, list[int]]()
+    for index in range(vertex["parallelism"]):
+        parts.setdefault(_at(columns, "slot", index) or "", []).append(index)
+    return {
+        "id": vertex["key"],
+        "name": vertex["name"],
+        "now": facts["now_ms"],
+        "taskmanagers": [
+            {
+                "endpoint": process,
+                "status": task_state(facts),
+                **times(facts),
+                "metrics": io_metrics(
+                    records_in=sum(columns["records_in"][index] for index in indices),
+                    records_out=sum(columns["records_out"][index] for index in indices),
+                    busy_ms=sum(columns["busy_ms"][index] for index in indices),
+                    back_pressured_ms=sum(columns["back_pressured_ms"][index] for index in indices),
+                    alive_ms=times(facts)["duration"] * len(indices),
+                ),
+                "status-counts": task_counts(facts, len(indices)),
+                "taskmanager-id": process,
+            }
+            for process, indices in parts.items()
         ],
     }
 

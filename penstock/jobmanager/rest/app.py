@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from penstock import __version__
 from penstock.jobmanager.dispatcher import Dispatcher
-from penstock.jobmanager.rest import cluster, jobs, programs, vertices
+from penstock.jobmanager.rest import cluster, jobmanager, jobs, programs, results, vertices
 from penstock.jobmanager.rest.guard import LARGEST_BODY, App, Guard
 from penstock.jobmanager.rest.page import WEB, Page
 
@@ -29,7 +29,9 @@ def create_api(dispatcher: Dispatcher, *, token_required: bool = False) -> FastA
     api.state.dispatcher = dispatcher
     api.state.token_required = token_required
     api.state.disposals = OrderedDict()
-    for router in (cluster.router, programs.submissions, jobs.router, vertices.router, programs.router, programs.jars):
+    for part in (cluster, jobmanager, results):  # before jobs: /jobs/metrics is not a job's id
+        api.include_router(part.router)
+    for router in (programs.submissions, jobs.router, vertices.router, programs.router, programs.jars):
         api.include_router(router)
     api.mount("/", Page(), name="web")
     api.add_exception_handler(HTTPException, _refused)

@@ -7,18 +7,19 @@ import uuid
 from collections import OrderedDict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock import __version__
 from penstock.checkpoint import savepoint
 from penstock.errors import StorageError
-from penstock.jobmanager.dispatcher import Dispatcher
+from penstock.jobmanager.dispatcher import Dispatcher, tail
 from penstock.jobmanager.documents import vertices
 from penstock.jobmanager.known_job import TERMINAL
 from penstock.jobmanager.prometheus import CONTENT_TYPE, exposition
 from penstock.jobmanager.rest.context import ERRORS, Json, TheDispatcher, not_found
+from penstock.jobmanager.rest.jobmanager import log_entry
 
 router = APIRouter(tags=["cluster"], responses=ERRORS)
 _KEPT = 100
@@ -80,6 +81,21 @@ def task_manager(dispatcher: TheDispatcher, taskmanagerid: str) -> Json:
         if entry["id"] == taskmanagerid:
             return entry
     not_found(f"task manager {taskmanagerid!r}")
+
+
+@router.get("/taskmanagers/{taskmanagerid}/logs")
+def task_manager_logs(dispatcher: TheDispatcher, taskmanagerid: str) -> Json:
+    """Slots print where their executor does: in local mode that is the driver's log, on a cluster it is Spark's."""
+    entry = log_entry(dispatcher.home, task_manager(dispatcher, taskmanagerid)["job"])
+    return {"logs": [] if entry is None else [entry]}
+
+
+@router.get("/taskmanagers/{taskmanagerid}/log", response_class=PlainTextResponse)
+def task_manager_log(
+    dispatcher: TheDispatcher, taskmanagerid: str, size: Annotated[int, Query(ge=1, le=16 << 20)] = 1 << 20
+) -> PlainTextResponse:
+    job_id = task_manager(dispatcher, taskmanagerid)["job"]
+    return PlainTextResponse(tail(dispatcher.home.job(job_id).log, size))
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

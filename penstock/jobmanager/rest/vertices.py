@@ -7,8 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from penstock.jobmanager.documents import vertices as documents
+from penstock.jobmanager.documents.aggregates import aggregated, by_subtask
 from penstock.jobmanager.rates import bottleneck
 from penstock.jobmanager.rest.context import ERRORS, Facts, Json, Vertex, not_found
+from penstock.jobmanager.rest.results import aggregations
 
 router = APIRouter(prefix="/jobs/{jobid}/vertices/{vertexid}", tags=["vertices"], responses=ERRORS)
 
@@ -36,6 +38,33 @@ def subtasks(facts: Facts, vertex: Vertex) -> Json:
 @router.get("/subtasktimes")
 def subtask_times(facts: Facts, vertex: Vertex) -> Json:
     return documents.subtask_times(facts, vertex)
+
+
+@router.get("/subtasks/metrics")
+def subtask_metrics(
+    vertex: Vertex,
+    get: Annotated[str | None, Query(max_length=4096)] = None,
+    agg: Annotated[str | None, Query(max_length=100)] = None,
+    subtasks: Annotated[
+        str | None, Query(max_length=1000, pattern=r"^\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*$")
+    ] = None,
+) -> list[Json]:
+    """Over all subtasks, or those in `subtasks`: `0,2,5-7`."""
+    parts = by_subtask(documents.metrics(vertex), vertex["parallelism"])
+    if subtasks is not None:
+        chosen = _ranges(subtasks)
+        parts = [part for index, part in enumerate(parts) if any(first <= index <= last for first, last in chosen)]
+    return aggregated(parts, get, aggregations(agg))
+
+
+def _ranges(text: str) -> list[tuple[int, int]]:
+    ends = [part.partition("-") for part in text.split(",")]
+    return [(int(first), int(last or first)) for first, _, last in ends]
+
+
+@router.get("/taskmanagers")
+def task_managers(facts: Facts, vertex: Vertex) -> Json:
+    return documents.by_task_manager(facts, vertex)
 
 
 @router.get("/subtasks/{subtaskindex}")
