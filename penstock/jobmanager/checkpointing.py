@@ -38,14 +38,9 @@ class Settled:
 
     size: int = 0
     manifest_ms: float = 0.0
-    commit_ms: float = 0.0
 
     def and_(self, other: Settled) -> Settled:
-        return Settled(
-            size=self.size + other.size,
-            manifest_ms=self.manifest_ms + other.manifest_ms,
-            commit_ms=self.commit_ms + other.commit_ms,
-        )
+        return Settled(size=self.size + other.size, manifest_ms=self.manifest_ms + other.manifest_ms)
 
 
 class Checkpointing:

@@ -95,25 +95,25 @@ class EpochCommits:
         epoch = completed.epoch
         self._pre_committed.add(completed.acks)
         if self._store is None:
-            return Settled(commit_ms=self._sinks.commit(epoch, self._pre_committed.take()))
-        at_once = Settled()
+            self._sinks.commit(epoch, self._pre_committed.take())
+            return Settled()
         if not self._exactly_once:  # what a failure repeats, or skips, is then the mode's promise
-            at_once = Settled(commit_ms=self._sinks.commit(epoch, self._pre_committed.take()))
+            self._sinks.commit(epoch, self._pre_committed.take())
         if not pending.plan.checkpoint:
             self._checkpoints.epoch_without_checkpoint(epoch)
-            return at_once.and_(self.settle())
+            return self.settle()
         checkpoint = PendingCheckpoint(
             epoch=epoch,
             completed=completed,
             committables=self._pre_committed.take(),
             describe=functools.partial(self._manifest, pending, finished=finished),
         )
-        return at_once.and_(self._checkpoints.acknowledged(checkpoint, last=pending.plan.last))
+        return self._checkpoints.acknowledged(checkpoint, last=pending.plan.last)
 
     def _complete(self, checkpoint: PendingCheckpoint) -> Settled:
         """The manifest, which is the instant of commit, then the sinks, then what is no longer needed goes."""
         assert self._store is not None
-        commit_ms = self._sinks.wait()  # a later manifest does not list that output any more
+        self._sinks.wait()  # a later manifest does not list that output any more
         started = time.perf_counter()
         tasks = self.chains.extend(checkpoint.completed.acks, checkpoint.handles)
         size = sum(checkpoint.sizes.values())
@@ -124,10 +124,10 @@ class EpochCommits:
         manifest_ms = (time.perf_counter() - started) * 1000
         self._reach("after-manifest", checkpoint.epoch)
         if self._exactly_once:
-            commit_ms += self._sinks.commit(checkpoint.epoch, checkpoint.committables, background=True)
+            self._sinks.commit(checkpoint.epoch, checkpoint.committables, background=True)
         self._store.subsume()
         self._planner.checkpoint_completed(manifest)
-        return Settled(size=size, manifest_ms=manifest_ms, commit_ms=commit_ms)
+        return Settled(size=size, manifest_ms=manifest_ms)
 
     def save(
         self,

@@ -220,6 +220,7 @@ class JobMaster:
         `stop` makes it a checkpoint whatever the interval says. `spark_finished` names the sources Spark reads and
         whether they have ended; `spark_data` says that they bring something in this epoch.
         """
+        started = time.perf_counter()  # what is settled first, a slow commit for one, is time of this epoch
         self._sinks.check()
         self._between = self._between.and_(self.settle())
         self.asked_checkpoints.answer(self.statistics.statistics)
@@ -270,7 +271,7 @@ class JobMaster:
         self._pending[epoch] = PendingEpoch(
             plan=plan,
             states=planned.states,
-            started=time.perf_counter(),
+            started=started,
             asked=asked,
             admitted=self._admission.max_records,
         )
@@ -324,7 +325,7 @@ class JobMaster:
         settled = self._between.and_(self._commits.epoch_completed(pending, completed, finished=finished))
         self._between = Settled()
         if plan.last or pending.asked is not None:  # what ends or moves the job finds all output visible
-            settled = settled.and_(Settled(commit_ms=self._sinks.wait()))
+            self._sinks.wait()
         saved = savepoint is not None and self._commits.save(savepoint, pending, completed, finished=finished)
         self.finished = finished or (savepoint is not None and savepoint.ends_run and saved)
         del self._pending[epoch]
@@ -337,7 +338,6 @@ class JobMaster:
             duration_ms=(time.perf_counter() - pending.started) * 1000,
             checkpoint_bytes=settled.size,
             manifest_ms=settled.manifest_ms,
-            commit_ms=settled.commit_ms,
             commits=self._sinks.take_times(),
             generation=int(self.generation),
             latency=self._latency.summary(),

@@ -56,10 +56,8 @@ class SinkCommits:
         spent = CommitTime(took_ms=took_s * 1000, held_ms=held_s * 1000)
         self._times[sink_id] = self._times.get(sink_id, CommitTime()).and_(spent)
 
-    def commit(self, epoch: int, committables: Mapping[str, list[Any]], *, background: bool = False) -> float:
-        """How long the caller was held up, in ms. `background` allows committers to go on when this returns; only for output
-        that a complete checkpoint promises."""
-        started = time.perf_counter()
+    def commit(self, epoch: int, committables: Mapping[str, list[Any]], *, background: bool = False) -> None:
+        """`background` allows committers to go on when this returns; only for output that a complete checkpoint promises."""
         behind: list[_Commit] = []
         assert self._running is None, "a commit was begun before the one before it was awaited"
         for index, (sink_id, committer) in enumerate(self.committers.items()):
@@ -81,18 +79,17 @@ class SinkCommits:
             self._running = _Background(
                 epoch, behind, self._reach, self._now, alone=len(self.committers) == len(behind) == 1
             )
-        return (time.perf_counter() - started) * 1000
 
     def check(self) -> None:
         """Raises what a commit in the background has failed with. Does not wait."""
         if self._running is not None and self._running.error is not None:
             self.wait()
 
-    def wait(self) -> float:
-        """Until nothing is under way; how long that commit took, in ms. Raises what it failed with."""
+    def wait(self) -> None:
+        """Until nothing is under way. Raises what it failed with."""
         running = self._running
         if running is None:
-            return 0.0
+            return
         began = time.perf_counter()
         if not running.over.wait(self._timeout_s):
             raise CheckpointFailedError(
@@ -106,7 +103,6 @@ class SinkCommits:
             self._latency.committed(done.sink_id, running.epoch, done.at_ms)
             self._spent(done.sink_id, done.ended - done.began, max(0.0, done.ended - max(done.began, began)))
         self._latency.all_committed(running.epoch)
-        return running.duration_ms
 
     def give_up(self) -> None:
         """As `wait`, before a recovery, which commits again what has failed here. Not so if a newer attempt was the reason,
@@ -167,12 +163,10 @@ class _Background:
         self.committed: list[_Committed] = []
         self.over = threading.Event()
         self.error: BaseException | None = None
-        self.duration_ms = 0.0
         # A daemon: what hangs in another system must not keep a driver from ending.
         threading.Thread(target=self._run, name=f"commit-{epoch}", daemon=True).start()
 
     def _run(self) -> None:
-        started = time.perf_counter()
         try:
             for index, commit in enumerate(self._commits):
                 if index or self._alone:
@@ -183,5 +177,4 @@ class _Background:
             self._reach("after-sink-commit", self.epoch)
         except BaseException as error:  # kept for the job's own thread, which waits
             self.error = error
-        self.duration_ms = (time.perf_counter() - started) * 1000
         self.over.set()
