@@ -11,6 +11,7 @@ EXTRAS := spark,rocksdb,kafka,postgres,ui,dev
 SOURCES := $(wildcard penstock tests examples benchmarks)
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
+SLOW_SINK_ARGS ?=
 
 # Spark's workers must be the interpreter that has Penstock and the user's libraries, activated or not.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -18,7 +19,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-state chaos chaos-kafka soak clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-state chaos chaos-kafka slow-sink soak clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +90,9 @@ chaos: setup java ## kill processes of running jobs and compare the answers with
 
 chaos-kafka: setup kafka postgres ## a million records from Kafka to Kafka and PostgreSQL while processes and servers are killed
 	$(BIN)/python -m tests.chaos.kafka_run
+
+slow-sink: setup java ## a sink is slow for five minutes, once in its writes and once in its commits: what is named, bounded, regained (SLOW_SINK_ARGS)
+	$(BIN)/python -m tests.chaos.slow_sink $(SLOW_SINK_ARGS)
 
 soak: setup ## twenty minutes of a job that fails and restarts: memory, files, threads, processes must not grow (SOAK_ARGS)
 	$(BIN)/python -m tests.chaos.soak $(SOAK_ARGS)

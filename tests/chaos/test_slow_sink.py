@@ -1,0 +1,58 @@
+"""A slow sink on Spark: named, bounded, recovered from. `make slow-sink` is the long version, of writes and of commits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.chaos.slow_sink import Phase, Sample, judge, run
+
+STEADY = Sample(at_s=0, driver_mib=100, jvm_mib=500, slots_mib=200)
+
+
+def phase(name: str, *, rate: int, epoch_ms: float = 1000, **of_samples: Any) -> Phase:
+    seconds = range(0, 60, 2)
+    made = Phase(name, began_ms=0.0)
+    made.samples = [replace(STEADY, at_s=at, records=at * rate, **of_samples) for at in seconds]
+    made.see({"epoch": at, "wall_ms": at * 1000, "duration_ms": epoch_ms} for at in seconds)
+    return made
+
+
+SLOW: dict[str, Any] = {"bottleneck": "files", "pressure": "high"}
+
+
+def failed(before: Phase, slow: Phase, after: Phase) -> list[str]:
+    return [check.what for check in judge(before, slow, after) if not check.passed]
+
+
+def test_what_is_named_bounded_and_regained_passes() -> None:
+    assert failed(phase("before", rate=1000), phase("slow", rate=100, **SLOW), phase("after", rate=900)) == []
+
+
+def test_each_shortcoming_is_found() -> None:
+    before, slow, after = phase("before", rate=1000), phase("slow", rate=100, **SLOW), phase("after", rate=900)
+    assert failed(before, phase("slow", rate=100, pressure="high"), after) == ["samples that name the sink"]
+    assert failed(before, phase("slow", rate=100, bottleneck="files"), after) == ["samples in which the source waits"]
+    late = phase("slow", rate=100, epoch_ms=2500, **SLOW)
+    assert failed(before, late, after) == ["median epoch, ms", "95 % of epochs, ms"]
+    assert failed(before, slow, phase("after", rate=700)) == ["records/s after, of before"]
+    slow.samples = [replace(s, slots_mib=200 + 10 * s.at_s) for s in slow.samples]
+    assert failed(before, slow, after) == ["MiB late in the slow time", "MiB at the peak of it"]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(280)
+def test_a_slow_sink_is_named_epochs_stay_short_and_nothing_is_lost(tmp_path: Path) -> None:
+    """What needs minutes, or a machine of one's own, is not asked of it here: memory over time, throughput to the percent."""
+    checks = run(
+        tmp_path, how="write", before_s=8, slow_s=34, after_s=16, every_s=1, rate=4000, console=Console(quiet=True)
+    )
+    found = {check.what: check for check in checks}
+    assert found["samples that name the sink"].found >= 0.8
+    assert found["median epoch, ms"].found < 2000
+    assert found["records/s after, of before"].found > 0.5
+    assert found["the page names the sink"].passed
