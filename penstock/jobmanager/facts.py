@@ -29,6 +29,7 @@ _EPOCHS = 300
 _CHECKPOINTS = 50
 _DETAILED_CHECKPOINTS = 10
 _TOTALS = ("records_in", "records_out", "busy_ms", "back_pressured_ms")
+_IN_SUMMARY = ("id", "records_in", "records_out", "busy_ms", "back_pressured_ms", "commit_ms", "watermark")
 _CHECKPOINT_COLUMNS = ("snapshot_bytes", "snapshot_ms", "alignment_ms")
 
 
@@ -274,8 +275,5 @@ def _summary(report: EpochReport) -> dict[str, Any]:
     summary = {
         f.name: getattr(report, f.name) for f in fields(report) if f.name not in ("vertices", "slots", "latency")
     }
-    summary["vertices"] = [
-        {name: v[name] for name in ("id", "records_in", "records_out", "busy_ms", "back_pressured_ms", "watermark")}
-        for v in report.vertices
-    ]
+    summary["vertices"] = [{name: v[name] for name in _IN_SUMMARY} for v in report.vertices]
     return summary

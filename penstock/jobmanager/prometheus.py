@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from penstock.jobmanager.rates import bottleneck
 from penstock.jobmanager.resource_manager import SlotCount
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -29,6 +30,13 @@ METRICS: Final = (
     ("penstock_checkpoints_failed_total", "counter", "Checkpoints that were begun and not completed."),
     ("penstock_checkpoint_last_bytes", "gauge", "Snapshots written in the last checkpoint."),
     ("penstock_checkpoint_last_duration_seconds", "gauge", "The last checkpoint, end to end."),
+    (
+        "penstock_epoch_admitted_records",
+        "gauge",
+        "What each source might read in the last epoch; absent without a bound.",
+    ),
+    ("penstock_vertex_bottleneck", "gauge", "1 for the vertex that holds the job up, 0 for the others."),
+    ("penstock_vertex_commit_seconds", "gauge", "Commits of the vertex's sinks in the last epoch."),
     ("penstock_subtask_records_in_total", "counter", "Records at the head of the chain."),
     ("penstock_subtask_records_out_total", "counter", "Records from the last operator of the chain."),
     ("penstock_subtask_busy_seconds_total", "counter", "Time spent working."),
@@ -84,6 +92,8 @@ def _job_samples(facts: Mapping[str, Any]) -> Iterator[Sample]:
     yield "penstock_job_late_records_dropped_total", job, totals["late_dropped"]
     if facts["epochs"]:
         yield "penstock_job_epoch_duration_seconds", job, facts["epochs"][-1]["duration_ms"] / 1000
+        if (admitted := facts["epochs"][-1].get("admitted")) is not None:
+            yield "penstock_epoch_admitted_records", job, admitted
     if facts["watermark"] is not None:
         yield "penstock_job_watermark_seconds", job, facts["watermark"] / 1000
     for pair in facts.get("latency", ()):  # absent in facts of an older version
@@ -95,7 +105,13 @@ def _job_samples(facts: Mapping[str, Any]) -> Iterator[Sample]:
     if checkpoints["history"]:
         yield "penstock_checkpoint_last_bytes", job, checkpoints["history"][-1]["bytes"]
         yield "penstock_checkpoint_last_duration_seconds", job, checkpoints["history"][-1]["duration_ms"] / 1000
+    slow = bottleneck(facts)
+    spent = {v["id"]: v.get("commit_ms", 0.0) for v in facts["epochs"][-1]["vertices"]} if facts["epochs"] else {}
     for vertex in facts["vertices"]:
+        labels = {**job, "vertex": vertex["key"], "vertex_name": vertex["name"]}
+        yield "penstock_vertex_bottleneck", labels, float(vertex["key"] == slow)
+        if any(operator["kind"] == "sink" for operator in vertex["operators"]):
+            yield "penstock_vertex_commit_seconds", labels, spent.get(vertex["id"], 0.0) / 1000
         yield from _vertex_samples(job, vertex)
 
 

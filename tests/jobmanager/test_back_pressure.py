@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -181,6 +182,8 @@ def test_a_slow_sink_is_named_sources_get_less_and_the_job_recovers_with_it(job:
             lambda: told(source["id"], backpressureLevel="high", bottleneck=False, **held_up_by), "the source waits"
         )
         eventually(lambda: told(sink["id"], backpressureLevel="ok", bottleneck=True), "the sink waits for nobody")
+        in_prometheus = re.compile(rf'penstock_vertex_bottleneck{{.*vertex="{sink["id"]}".*}} 1\n')
+        eventually(lambda: in_prometheus.search(rest.get("/metrics").text) is not None, "Prometheus names the sink")
 
         def settled() -> bool:
             """It takes some epochs to learn how slow the sink is, more of them when other programs use the machine."""
