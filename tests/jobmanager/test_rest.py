@@ -137,6 +137,11 @@ def test_metrics_are_aggregated_over_subtasks_and_jobs(rest: httpx.Client, job: 
         assert rest.get(f"{path}/subtasks/metrics?get=numRecordsIn&{bad}").status_code == 400
     (epochs,) = _get(rest, f"/jobs/metrics?get=numEpochs&jobs={job.get_job_id()}&agg=sum,min")
     assert epochs["sum"] == epochs["min"] > 5
+    assert float(_get(rest, f"{path}/subtasks/1/metrics?get=numRecordsIn")[0]["value"]) > 0
+    assert _get(rest, f"{path}/subtasks/1/attempts/0")["subtask"] == 1
+    for absent in ("subtasks/2/metrics", "subtasks/2/attempts/0", "subtasks/1/attempts/1"):
+        assert rest.get(f"{path}/{absent}").status_code == 404
+    assert {"key": "penstock.runtime", "value": "embedded"} in _get(rest, f"{base}/jobmanager/config")
     processes = _get(rest, f"{path}/taskmanagers")["taskmanagers"]
     assert [entry["status-counts"]["RUNNING"] for entry in processes] == [2]
 
@@ -179,6 +184,7 @@ def test_logs_of_drivers_are_listed_and_read(rest: httpx.Client, dispatcher: Dis
     assert rest.get("/taskmanagers/elsewhere:1/log").status_code == 404
     assert {entry["key"] for entry in _get(rest, "/jobmanager/config")} == {"penstock.job.home", "slots"}
     assert float(_get(rest, "/jobmanager/metrics?get=taskSlotsTotal")[0]["value"]) == 16
+    assert "MainThread" in [t["threadName"] for t in _get(rest, "/jobmanager/thread-dump")["threadInfos"]]
     assert "Python" in _get(rest, "/jobmanager/environment")["jvm"]["version"]
     rest.patch(f"/jobs/{job_id}")
     eventually(lambda: _get(rest, f"/jobs/{job_id}/status")["status"] == "CANCELED", "it ends")

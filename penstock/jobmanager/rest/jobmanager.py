@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import sys
+import threading
+import traceback
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -42,6 +44,17 @@ def metrics(dispatcher: TheDispatcher, get: Annotated[str | None, Query(max_leng
     if slots.offered is not None:
         found |= {"taskSlotsTotal": slots.offered, "taskSlotsAvailable": slots.offered - slots.taken}
     return selected(found, get)
+
+
+@router.get("/thread-dump")
+def thread_dump() -> Json:
+    """Where each thread of the dispatcher is."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found = [
+        {"threadName": names.get(ident, str(ident)), "stringifiedThreadInfo": "".join(traceback.format_stack(frame))}
+        for ident, frame in sys._current_frames().items()
+    ]
+    return {"threadInfos": found}
 
 
 @router.get("/logs")

@@ -59,6 +59,12 @@ def accumulators(facts: Facts) -> Json:
     return documents.accumulators(facts)
 
 
+@router.get("/jobs/{jobid}/jobmanager/config")
+def driver_config(facts: Facts) -> list[Json]:
+    """What the job's driver was configured with; secrets are hidden."""
+    return [{"key": key, "value": value} for key, value in sorted(facts["configuration"].items())]
+
+
 @router.get("/jobs/{jobid}/resource-requirements")
 def resource_requirements(facts: Facts) -> Json:
     return documents.resource_requirements(facts)

@@ -74,6 +74,23 @@ def subtask(facts: Facts, vertex: Vertex, subtaskindex: int) -> Json:
     return documents.subtask(facts, vertex, subtaskindex)
 
 
+@router.get("/subtasks/{subtaskindex}/attempts/{attempt}")
+def attempt(facts: Facts, vertex: Vertex, subtaskindex: int, attempt: int) -> Json:
+    """Of the current one, which is number 0: a job that goes back to a checkpoint does so as a whole."""
+    if attempt != 0:
+        not_found(f"attempt {attempt} of a subtask: only 0 is known")
+    return subtask(facts, vertex, subtaskindex)
+
+
+@router.get("/subtasks/{subtaskindex}/metrics")
+def metrics_of_subtask(
+    vertex: Vertex, subtaskindex: int, get: Annotated[str | None, Query(max_length=4096)] = None
+) -> list[Json]:
+    if not 0 <= subtaskindex < vertex["parallelism"]:
+        not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
+    return documents.selected(by_subtask(documents.metrics(vertex), vertex["parallelism"])[subtaskindex], get)
+
+
 @router.get("/metrics")
 def metrics(vertex: Vertex, get: Annotated[str | None, Query(max_length=4096)] = None) -> list[Json]:
     return documents.selected(documents.metrics(vertex), get)
