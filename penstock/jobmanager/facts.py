@@ -22,7 +22,7 @@ from penstock.graph.iterations import feedback_edges
 from penstock.graph.job_graph import JobVertex
 from penstock.jobmanager.checkpoint_facts import Statistics, with_statistics
 from penstock.jobmanager.epoch import EpochReport
-from penstock.jobmanager.rates import WINDOW_MS, vertex_rates
+from penstock.jobmanager.rates import WINDOW_MS, committing, vertex_rates
 
 VERSION = 1
 _EPOCHS = 300
@@ -255,6 +255,7 @@ class FactsRecorder:
                 **({} if not latest else {"user": _user_metrics(last, vertex.parallelism)}),
             },
             "rates": vertex_rates(recent, vertex.id, vertex.parallelism, now),
+            "committing": committing(recent, vertex.id, now),
             "late_dropped": sum(v["late_dropped"] for r in reports for v in r.vertices if v["id"] == vertex.id),
         }
 

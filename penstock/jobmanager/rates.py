@@ -39,6 +39,12 @@ def vertex_rates(
     }
 
 
+def committing(recent: Sequence[EpochReport], vertex_id: int, now_ms: int) -> float:
+    """Part of the time that commits of a vertex's sinks took, in the driver: its subtasks are not busy with them."""
+    spent = sum(vertex.get("commit_ms", 0.0) for r in recent for vertex in r.vertices if vertex["id"] == vertex_id)
+    return round(min(1.0, float(spent) / _span_ms(recent, now_ms)), 4)
+
+
 def _span_ms(recent: Sequence[EpochReport], now_ms: int) -> float:
     if not recent:
         return float(WINDOW_MS)

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.prometheus import exposition
-from penstock.jobmanager.rates import bottleneck, level_of, vertex_rates
+from penstock.jobmanager.rates import bottleneck, committing, level_of, vertex_rates
 from penstock.jobmanager.resource_manager import SlotCount
 
 
@@ -27,6 +27,9 @@ def test_rates_are_over_the_time_of_the_reports_and_waiting_between_epochs_is_id
     assert rates["records_in_per_second"] == [100.0, 300.0]
     assert rates["busy"] == [0.1, 0.4]
     assert rates["back_pressured"] == [0.1, 0.0]
+    reports[0].vertices[0]["commit_ms"] = 500.0
+    assert committing(reports, 1, now_ms=3000) == 0.25
+    assert committing(reports, 2, now_ms=3000) == committing([], 1, now_ms=3000) == 0.0
     assert rates["idle"] == [0.8, 0.6]
     assert vertex_rates([], 1, 2, now_ms=3000)["idle"] == [1.0, 1.0]
     assert vertex_rates(reports, 1, 3, now_ms=3000)["busy"] == [0.0, 0.0, 0.0]  # rescaled: those were other subtasks

@@ -120,6 +120,7 @@ def vertex_summary(facts: Json, vertex: Json) -> Json:
             "records-out-per-second": round(sum(rates["records_out_per_second"]), 3),
             "busy": max(rates["busy"], default=0.0),
             "back-pressured": max(rates["back_pressured"], default=0.0),
+            "committing": vertex.get("committing", 0.0),
             "busy-by-subtask": rates["busy"],
             "back-pressured-by-subtask": rates["back_pressured"],
         },
