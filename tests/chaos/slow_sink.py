@@ -251,7 +251,7 @@ def run(
         job_id = answered(rest, "POST", "/jobs", request)["jobid"]
         watch = Watch(rest, job_id, console)
         try:
-            watch.wait_for("RUNNING", 90, epochs=5)
+            watch.wait_for("RUNNING", 200, epochs=5)  # a loaded machine starts a JVM slowly
             before = watch.phase("before", before_s, every_s)
             _write(switch, SLOW[how])
             slow = watch.phase("slow", slow_s, every_s)
