@@ -41,7 +41,9 @@ def test_each_shortcoming_is_found() -> None:
     assert failed(before, late, after) == ["median epoch, ms", "95 % of epochs, ms"]
     assert failed(before, slow, phase("after", rate=700)) == ["records/s after, of before"]
     slow.samples = [replace(s, slots_mib=200 + 10 * s.at_s) for s in slow.samples]
-    assert failed(before, slow, after) == ["MiB late in the slow time", "MiB at the peak of it"]
+    assert failed(before, slow, after) == ["Python, MiB late in the slow time", "Python, MiB at its peak"]
+    slow = phase("slow", rate=100, jvm_mib=1000, **SLOW)
+    assert failed(before, slow, after) == ["JVM, MiB at its peak"]
 
 
 @pytest.mark.spark
