@@ -88,6 +88,12 @@ class Manifest:
     statistics: Mapping[str, Json] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
+    @property
+    def state_bytes(self) -> int:
+        """How much state it holds, wherever that is."""
+        handles = [handle for task in self.tasks for handle in task.handles]
+        return sum(handle.size if isinstance(handle, FileState) else len(handle.data) for handle in handles)
+
     def file_states(self) -> list[FileState]:
         """Every file this manifest needs."""
         return [h for task in self.tasks for h in task.handles if isinstance(h, FileState)]

@@ -103,12 +103,15 @@ def read(path: str, uid: str, state_name: str) -> StateTable:
 
 def list_states(path: str) -> list[tuple[str, str, str]]:
     """(uid, state name, kind) of every state that has an entry, sorted."""
-    manifest = savepoint.load(path)
+    return states_of(savepoint.load(path), read_absolute)
+
+
+def states_of(manifest: Manifest, read: Read) -> list[tuple[str, str, str]]:
     found = {
         described
         for task in manifest.tasks
         for handle in task.handles
-        for described in snapshot_file.describe(read_absolute(handle), source=_source(handle, task))
+        for described in snapshot_file.describe(read(handle), source=_source(handle, task))
     }
     return sorted(found)
 
@@ -211,6 +214,26 @@ def _without_stamps(kind: str, stored: Any) -> tuple[int, Any]:
         case "map-ttl":
             return max(s for s, _ in stored.values()), {key: value for key, (_, value) in stored.items()}
     return stored[0], stored[1]
+
+
+def sample(manifest: Manifest, uid: str, name: str, read: Read, most: int) -> tuple[str, list[StateEntry], bool]:
+    """The kind of a state, some entries of it, and whether there are more. Subtask by subtask: of a large state little is read.
+    PenstockError, with what there is, if there is no such state."""
+    found: list[StateEntry] = []
+    kind = ""
+    for task in manifest.tasks:
+        if task.operators is not None and uid not in task.operators:
+            continue
+        table = read_state(manifest, uid, name, read, [task])
+        if not len(table):
+            continue
+        kind = table.kind
+        found += table
+        if kind == BROADCAST or len(found) > most:
+            return kind, found[:most], len(found) > most
+    if not found:
+        kind = read_state(manifest, uid, name, read).kind
+    return kind, found, False
 
 
 def query(manifest: Manifest, uid: str, name: str, key: Any, read: Read) -> Any:

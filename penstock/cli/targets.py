@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
 
 from penstock.errors import ConfigurationError, PenstockError
-from penstock.jobmanager.control import Answer
+from penstock.jobmanager.answers import Answer
 from penstock.jobmanager.dispatcher import tail
 from penstock.jobmanager.endpoint import Endpoint
 from penstock.jobmanager.home import JobFolder, JobHome, is_job_id, read_json
 from penstock.jobmanager.known_job import KnownJob, known_jobs
 
+
+def _complete(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Ids and names for the shell. Whatever goes wrong, it must not print into a line that is being typed."""
+    try:
+        named = context.params.get("directory")
+        found = [known.facts(live=False) for known in known_jobs(home_at(None if named is None else Path(named)))]
+    except Exception:
+        return []
+    jobs = [facts for facts in found if facts is not None]
+    ids = [(f["job_id"][:8], f"{f['name']}, {f['state']}") for f in jobs if f["job_id"].startswith(incomplete)]
+    names = dict.fromkeys(f["name"] for f in jobs if f["name"].startswith(incomplete))
+    return ids or [(name, "") for name in names]
+
+
 JobName = Annotated[
-    str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, its name, or its job folder.")
+    str,
+    typer.Argument(
+        metavar="JOB", help="A job's id or name, the beginning of one, or its job folder.", autocompletion=_complete
+    ),
 ]
 Directory = Annotated[
     Path | None,
@@ -112,19 +129,27 @@ def find(name: str, directory: Path | None, jobmanager: str | None, token: str |
     if jobmanager is None and os.sep in name:
         return _by_folder(Path(name), home_at(directory))
     targets = all_targets(directory, jobmanager, token)
-    fitting = [t for t in targets if t.job_id == name] or [t for t in targets if t.job_id.startswith(name)]
-    if not fitting:  # by name: the newest that has not ended, else the newest
-        named = [(t, t.facts()) for t in targets]
-        same = [(t, f) for t, f in named if f["name"] == name]
-        fitting = [t for t, f in same if f["end_ms"] is None][:1] or [t for t, _ in same][:1]
+    where = jobmanager or str(home_at(directory).root)
+    fitting = [t for t in targets if t.job_id == name] or [t for t in targets if name and t.job_id.startswith(name)]
+    if not fitting:
+        fitting = _by_name(name, [(target, target.facts()) for target in targets])
     if len(fitting) == 1:
         return fitting[0]
-    where = jobmanager or str(home_at(directory).root)
     if not fitting:
-        raise NoSuchJob(f"no job {name!r} in {where}: `penstock list` shows those there are")
+        raise NoSuchJob(f"no job {name!r} in {where}: `penstock list --all` shows those there are")
     raise NoSuchJob(
         f"{name!r} fits {len(fitting)} jobs ({', '.join(t.job_id[:12] for t in fitting)}): write more of the id"
     )
+
+
+def _by_name(name: str, known: Sequence[tuple[Target, Mapping[str, Any]]]) -> list[Target]:
+    """Of jobs of one name the newest that has not ended, else the newest. The beginning of a name will do if it is of one."""
+    names = {facts["name"] for _, facts in known}
+    chosen = {name} & names or {each for each in names if name and each.lower().startswith(name.lower())}
+    same = [(target, facts) for target, facts in known if facts["name"] in chosen]
+    if len(chosen) > 1:
+        return [target for target, _ in same]
+    return [t for t, facts in same if facts["end_ms"] is None][:1] or [t for t, _ in same][:1]
 
 
 def _by_folder(path: Path, home: JobHome) -> Target:

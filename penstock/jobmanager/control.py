@@ -6,15 +6,16 @@ once; their outcome is in the job's facts, and so outlives the driver.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from penstock.checkpoint import savepoint
 from penstock.errors import PenstockError
+from penstock.jobmanager import state_browser
+from penstock.jobmanager.answers import Answer, refuse
 from penstock.jobmanager.facts import FactsRecorder
 from penstock.jobmanager.home import is_job_id
 
@@ -37,17 +38,6 @@ class SteeredJob(Protocol):
     def trigger_checkpoint(self, checkpoint_type: str = "CONFIGURED") -> CompletableFuture[int]: ...
     def rescale(self, parallelism: int) -> CompletableFuture[Any]: ...
     def query_state(self, uid: str, state_name: str, key: Any) -> CompletableFuture[Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    body: Json
-
-
-def refuse(status: int, message: str) -> Answer:
-    """Flink's shape of an error."""
-    return Answer(status, {"errors": [message]})
 
 
 def operation_document(facts: Mapping[str, Any], kind: str, trigger_id: str) -> Json | None:
@@ -103,8 +93,10 @@ class JobControl:
                 if document is None:
                     return refuse(404, f"no {kind} with trigger id {trigger_id}")
                 return Answer(200, document)
-            case ["GET", "jobs", _, "state"]:
+            case ["GET", "jobs", _, "state"] if "key" in query:
                 return self._state(query)
+            case ["GET", "jobs", _, ("state" | "states") as what]:
+                return state_browser.answer(self._facts.snapshot, what, query)
         return refuse(404, f"a driver does not answer {method} {path}")
 
     def settle(self, timeout_s: float) -> None:
@@ -200,7 +192,7 @@ class JobControl:
         except BaseException as error:  # for who asked, whatever it is
             failure = {"class": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error)}
         if failure is None and location is not None and entry["kind"] in ("savepoint", "stop"):
-            self._facts.savepoint_completed(location, entry["begin_ms"])
+            self._facts.savepoint_completed(location, entry["begin_ms"], _size(location))
         if entry["kind"] == "rescaling":
             self._reserve(self._facts.snapshot()["slots"])  # fewer than before, or not more after all
         ended = {"status": "COMPLETED", "end_ms": _now_ms(), "location": location, "failure": failure}
@@ -209,28 +201,20 @@ class JobControl:
 
     def _state(self, query: Mapping[str, str]) -> Answer:
         """One key's value in one state, as of the last checkpoint: `key` is JSON (a list stands for a tuple)."""
-        missing = [name for name in ("uid", "name", "key") if name not in query]
+        missing = [name for name in ("uid", "name") if name not in query]
         if missing:
             return refuse(400, f"missing query parameters: {', '.join(missing)}")
         try:
-            key = _tuples(json.loads(query["key"]))
-        except ValueError:
-            return refuse(
-                400, f'key={query["key"]!r} is not JSON; write "user-1" with its quotes, 17, or [1, "a"] for a tuple'
-            )
+            key = state_browser.parse_key(query["key"])
+        except ValueError as error:
+            return refuse(400, str(error))
         try:
             value = self._client.query_state(query["uid"], query["name"], key).result()
         except PenstockError as error:
-            return refuse(404, f"{type(error).__name__}: {error}")
-        return Answer(200, {"uid": query["uid"], "name": query["name"], "key": query["key"], **shown(value)})
-
-
-def shown(value: Any) -> Json:
-    """A value of the user's as JSON if it is JSON, else as Python writes it."""
-    try:
-        return {"value": json.loads(json.dumps(value)), "text": repr(value)[:10_000]}
-    except (TypeError, ValueError):
-        return {"value": None, "text": repr(value)[:10_000]}
+            return refuse(404, str(error))
+        return Answer(
+            200, {"uid": query["uid"], "name": query["name"], "key": query["key"], **state_browser.shown(value)}
+        )
 
 
 _SAY_WHERE: Final = (
@@ -239,12 +223,15 @@ _SAY_WHERE: Final = (
 )
 
 
+def _size(location: str) -> int:
+    try:
+        return savepoint.load(location).state_bytes
+    except PenstockError:  # somebody moved it at once
+        return 0
+
+
 def _relative(directory: str | None) -> bool:
     return bool(directory) and "://" not in str(directory) and not str(directory).startswith("/")
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _now_ms() -> int:

@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from penstock.jobmanager.control import Answer, Json, refuse
+from penstock.jobmanager.answers import Answer, refuse
+from penstock.jobmanager.control import Json
 
 _LARGEST_BODY = 1 << 20
 _IDLE_S = 30.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from penstock.errors import FencedError
-from penstock.jobmanager.control import Answer, refuse
+from penstock.jobmanager.answers import Answer, refuse
 from penstock.jobmanager.history import MAX_JOBS, prune
 from penstock.jobmanager.home import JobHome, is_job_id, is_running
 from penstock.jobmanager.known_job import TERMINAL, KnownJob, known_jobs

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from penstock.errors import PenstockError
-from penstock.jobmanager.control import Answer
+from penstock.jobmanager.answers import Answer
 
 
 class UnreachableError(PenstockError):

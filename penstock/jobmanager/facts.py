@@ -142,6 +142,7 @@ class FactsRecorder:
             "bytes": report.checkpoint_bytes,
             "manifest_ms": round(report.manifest_ms, 2),
             "commit_ms": round(report.commit_ms, 2),
+            "alignment_ms": max((ms for v in report.vertices for ms in v["subtasks"]["alignment_ms"]), default=0),
             "path": None if self._storage_url is None else f"{self._storage_url}/checkpoints/chk-{report.epoch}",
             "subtasks": sum(vertex["parallelism"] for vertex in report.vertices),
             "vertices": {
@@ -150,7 +151,7 @@ class FactsRecorder:
             },
         }
 
-    def savepoint_completed(self, path: str, trigger_ms: int) -> None:
+    def savepoint_completed(self, path: str, trigger_ms: int, size: int) -> None:
         now = self._clock()
         with self._lock:
             self._counts["completed"] += 1
@@ -162,7 +163,7 @@ class FactsRecorder:
                     "trigger_ms": trigger_ms,
                     "ack_ms": now,
                     "duration_ms": now - trigger_ms,
-                    "bytes": self._reports[-1].checkpoint_bytes if self._reports else 0,
+                    "bytes": size,
                     "manifest_ms": 0.0,
                     "commit_ms": 0.0,
                     "path": path,

@@ -6,7 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.jobmanager.control import Answer, operation_document, refuse
+from penstock.jobmanager import state_browser
+from penstock.jobmanager.answers import Answer, refuse
+from penstock.jobmanager.control import operation_document
 from penstock.jobmanager.endpoint import Endpoint, UnreachableError
 from penstock.jobmanager.home import JobFolder, JobHome, is_running
 from penstock.jobmanager.submission import Submission, facts_without_a_job
@@ -72,6 +74,8 @@ class KnownJob:
             if document is not None:
                 return Answer(200, document)
             return refuse(404, f"no {parts[2]} with trigger id {parts[3]}")
+        if method == "GET" and parts[2:] in (["state"], ["states"]):  # so do its checkpoints
+            return state_browser.answer(lambda: self.facts() or facts, parts[2], query)
         return refuse(409, f"job {self.job_id} is {facts['state']}: it has no driver that could do this")
 
 

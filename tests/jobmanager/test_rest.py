@@ -19,7 +19,8 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import JobClient, StreamExecutionEnvironment
-from penstock.jobmanager.control import JobControl, refuse
+from penstock.jobmanager.answers import refuse
+from penstock.jobmanager.control import JobControl
 from penstock.jobmanager.dispatcher import Dispatcher
 from penstock.jobmanager.documents import checkpoints, jobs
 from penstock.jobmanager.home import JobHome

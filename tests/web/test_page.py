@@ -172,7 +172,12 @@ def test_a_job_is_submitted_watched_saved_rescaled_stopped_and_resumed(
     expect(page.locator(".toast", has_text="Rescaled")).to_be_visible()
     expect(page.locator(".vertex").last.locator(".slot")).to_have_count(3)
 
-    # One key's state, and the server's words when that cannot be.
+    # Some of a state's entries, one key's, and the server's words when that cannot be.
+    page.get_by_role("link", name="State").click()
+    expect(page.locator("select[name=state] option").last).to_contain_text("operator")  # keyed ones come first
+    expect(page.get_by_role("status").filter(has_text="10 entries")).to_be_visible()
+    expect(page.get_by_role("status").locator("tbody tr")).to_have_count(10)
+    shoot(page, "state")
     look_up(page, "seven")
     expect(page.locator(".error", has_text="is not JSON")).to_be_visible()
     look_up(page, "7")

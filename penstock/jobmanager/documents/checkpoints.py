@@ -167,7 +167,8 @@ def _entry(facts: Json, entry: Json) -> Json:
         "external_path": entry["path"],
         "discarded": False,
         **({"failure_message": entry["reason"], "failure_timestamp": entry["ack_ms"]} if entry.get("reason") else {}),
-        # Ours: how the duration is spent at its end.
+        # Ours: how the duration is spent; the longest alignment of a subtask, which outlives the details of subtasks.
+        "alignment_duration": entry.get("alignment_ms"),
         "manifest_duration": entry["manifest_ms"],
         "commit_duration": entry["commit_ms"],
         "tasks": {

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NoReturn
 from fastapi import Depends, HTTPException, Path, Request
 from fastapi.responses import JSONResponse
 
-from penstock.jobmanager.control import Answer
+from penstock.jobmanager.answers import Answer
 from penstock.jobmanager.dispatcher import Dispatcher
 from penstock.jobmanager.documents import vertices
 

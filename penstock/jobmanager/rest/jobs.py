@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.checkpoint.state_data import list_states
-from penstock.errors import PenstockError
 from penstock.jobmanager.dispatcher import tail
 from penstock.jobmanager.documents import checkpoints, vertices
 from penstock.jobmanager.documents import jobs as documents
@@ -22,7 +20,6 @@ from penstock.jobmanager.rest.context import (
     Json,
     TheDispatcher,
     Vertex,
-    job_facts,
     not_found,
     respond,
 )
@@ -190,27 +187,16 @@ def rescale_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> J
 
 
 @router.get("/jobs/{jobid}/state")
-def state(dispatcher: TheDispatcher, facts: Facts, uid: str, name: str, key: str) -> JSONResponse:
-    """The value of one key in one state of a running job; `key` is JSON, a list stands for a tuple."""
-    query = {"uid": uid, "name": name, "key": key}
+def state(dispatcher: TheDispatcher, facts: Facts, uid: str, name: str, key: str | None = None) -> JSONResponse:
+    """Some entries of one state as of the newest checkpoint, or the value of one key; `key` is JSON, a list stands for a tuple."""
+    query = {"uid": uid, "name": name, **({} if key is None else {"key": key})}
     return respond(dispatcher.ask(facts["job_id"], "GET", f"/jobs/{facts['job_id']}/state", query, {}))
 
 
 @router.get("/jobs/{jobid}/states")
-def states(dispatcher: TheDispatcher, facts: Facts) -> Json:
+def states(dispatcher: TheDispatcher, facts: Facts) -> JSONResponse:
     """Which states the newest checkpoint has, by operator: what can be asked for with /state."""
-    for _ in range(3):  # retention may delete it meanwhile: then there is a newer one
-        newest = checkpoints.statistics(facts)["latest"]["completed"]
-        if newest is None or newest["external_path"] is None:
-            return {"checkpoint": None, "states": []}
-        try:
-            found = list_states(newest["external_path"])
-        except PenstockError:
-            facts = job_facts(dispatcher, facts["job_id"])
-            continue
-        described = [{"uid": uid, "name": name, "kind": kind} for uid, name, kind in found]
-        return {"checkpoint": newest["id"], "states": described}
-    raise HTTPException(409, f"the newest checkpoint of job {facts['job_id']} cannot be read just now")
+    return respond(dispatcher.ask(facts["job_id"], "GET", f"/jobs/{facts['job_id']}/states", {}, {}))
 
 
 def _plain(trigger_id: str) -> str:

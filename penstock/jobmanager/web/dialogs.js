@@ -4,10 +4,10 @@ import { get, longAction, request } from "./api.js";
 import { h, toast } from "./dom.js";
 
 // A form in a modal dialog. `send` may throw: the dialog stays open with the message. Resolves when the dialog closes.
-function ask({ title, fields, button, danger, send }) {
+function ask({ title, fields, button, back = "Cancel", danger, send }) {
   const error = h("p", { class: "error", role: "alert" });
   const go = h("button", { class: danger ? "danger" : "primary" }, button);
-  const close = h("button", { type: "button" }, "Cancel");
+  const close = h("button", { type: "button" }, back);
   const form = h("form", {}, h("h2", { id: "dialog-title" }, title), fields, error,
     h("div", { class: "buttons" }, close, go));
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
@@ -68,7 +68,7 @@ export function stopDialog(job) {
 
 export function cancelDialog(job) {
   ask({
-    title: "Cancel the job", button: "Cancel job", danger: true,
+    title: "Cancel the job", button: "Cancel job", back: "Let it run", danger: true,
     fields: [h("p", {}, `“${job.name}” ends without a savepoint. It can be resumed from its last checkpoint.`)],
     async send() {
       await request("PATCH", `/jobs/${job.jid}`, { query: { mode: "cancel" } });

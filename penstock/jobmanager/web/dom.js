@@ -46,7 +46,7 @@ export function table(columns, rows, empty) {
 
 export function toast(message, kind = "", ...actions) {
   const close = h("button", { type: "button", class: "tiny quiet", "aria-label": "Dismiss message" }, "✕");
-  const element = h("div", { class: `toast ${kind}` }, h("p", {}, message), actions, close);
+  const element = h("div", { class: `toast ${kind}` }, h("p", {}, message), close, actions.length > 0 && h("div", { class: "actions" }, actions));
   close.addEventListener("click", () => element.remove());
   document.getElementById("toasts").append(element);
   if (kind !== "bad") setTimeout(() => element.remove(), 15_000);

@@ -128,8 +128,9 @@ function head(job, fixed) {
       button("Stop", stopDialog, over), alive
         ? button("Cancel", cancelDialog, job.state === "CANCELLING" ? over : null, "danger")
         : button("Resume", () => resume(job), null, "primary"))),
-  h("p", { class: "muted small about" }, h("span", { class: "mono" }, job.jid), `started ${clock(job["start-time"])}`,
-    !alive && `ended ${clock(job["end-time"])}`, `${count(job.slots)} slot${job.slots === 1 ? "" : "s"}`)];
+  h("p", { class: "muted small about" }, h("span", { class: "mono" }, job.jid),
+    [`started ${clock(job["start-time"])}`, alive ? null : `ended ${clock(job["end-time"])}`,
+      `${count(job.slots)} slot${job.slots === 1 ? "" : "s"}`].map((words) => words && h("span", {}, words)))];
 }
 
 // From its newest savepoint, or its newest checkpoint if it has none.

@@ -65,7 +65,9 @@ function place(levels, upright, margin) {
       Object.assign(entry, upright ? { x: at, y: along } : { x: along, y: at }, { order: (i + 0.5) / level.length });
       at += (upright ? entry.width : entry.height) + GAP_ACROSS;
     });
-    along += Math.max(...level.map((e) => (upright ? e.height : e.width))) + GAP_ALONG[upright];
+    along += Math.max(...level.map((e) => (upright ? e.height : e.width)));
+    for (const entry of level) entry.end = along; // of the level, which other boxes may reach further into
+    along += GAP_ALONG[upright];
     across = Math.max(across, at - GAP_ACROSS);
   }
   for (const level of levels) { // each level in the middle
@@ -99,11 +101,12 @@ function way({ stops, leaves, comes }, upright) {
     const [a, b] = [stops[i - 1], stops[i]];
     const last = i === stops.length - 1;
     const side = (e, end) => (e.lane ? (upright ? e.x + e.width / 2 : e.y + e.height / 2) : end);
-    const from = [upright ? a.y + a.height : a.x + a.width, side(a, leaves)];
+    const begin = [upright ? a.y + a.height : a.x + a.width, side(a, leaves)];
+    const from = [a.end, begin[1]];
     const to = [(upright ? b.y : b.x) - (last ? TIP : 0), side(b, comes)];
     const bend = (to[0] - from[0]) / 2;
     const point = ([along, across]) => (upright ? `${across} ${along}` : `${along} ${across}`);
-    path += `${i === 1 ? "M" : "L"}${point(from)}C${point([from[0] + bend, from[1]])} ${point([to[0] - bend, to[1]])} ${point(to)}`;
+    path += `${i === 1 ? "M" : "L"}${point(begin)}L${point(from)}C${point([from[0] + bend, from[1]])} ${point([to[0] - bend, to[1]])} ${point(to)}`;
     const half = [(from[0] + to[0]) / 2, (from[1] + to[1]) / 2];
     label ??= upright ? { x: half[1], y: half[0] } : { x: half[0], y: half[1] };
   }

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { badge, h, table, toast, update } from "./dom.js";
 import { submitDialog } from "./dialogs.js";
+import { state } from "./states.js";
 import { bytes, clock, count, duration, percent, rate, shortName, watermark } from "./format.js";
 
 const meter = (busy, pressed) => [
@@ -87,7 +88,6 @@ async function checkpoints(body, job) {
       "aria-label": `Resume from ${c.is_savepoint ? "savepoint" : "checkpoint"} ${c.id}`,
       onclick: () => submitDialog({ savepoint: c.external_path, program: job.program }),
     }, "Resume…"));
-  const aligned = (c) => Math.max(0, ...Object.values(c.tasks).map((t) => t.alignment_duration));
   update(body,
     h("dl", { class: "numbers" }, numbers({
       Completed: count(found.counts.completed), Failed: count(found.counts.failed), Restored: count(found.counts.restored),
@@ -103,7 +103,7 @@ async function checkpoints(body, job) {
       { title: "Size", kind: "n", cell: (c) => bytes(c.state_size) },
       { title: "Duration", kind: "n", cell: (c) => duration(c.end_to_end_duration) },
       { title: "", kind: "hide-small", cell: (c) => h("span", { class: "meter", "aria-hidden": "true" }, h("i", { class: "half", style: { width: `${(100 * c.end_to_end_duration) / longest}%` } })) },
-      { title: "Alignment", kind: "n", cell: (c) => (Object.keys(c.tasks).length ? duration(aligned(c)) : "–") },
+      { title: "Alignment", kind: "n", cell: (c) => duration(c.alignment_duration) },
       { title: "", cell },
     ], found.history.slice(0, 25), "No checkpoint yet. Is execution.checkpointing.interval set?")));
 }
@@ -137,36 +137,6 @@ async function exceptions(body, job) {
       h("summary", {}, h("span", { class: "muted" }, clock(e.timestamp), " "), h("strong", {}, shortName(e.exceptionName)), " ", e.message.split("\n")[0]),
       h("pre", { "data-key": `trace-${e.timestamp}`, tabindex: 0 }, e.stacktrace))),
     truncated && h("p", { class: "muted" }, "Older ones are left out.")));
-}
-
-// A form that stays as it was typed: built once, when the tab is opened, and again while there is nothing to choose from.
-async function state(body, job) {
-  if (body.dataset.form === job.jid) return;
-  const { states } = await get(`/jobs/${job.jid}/states`);
-  if (states.length === 0) {
-    update(body, h("section", { class: "card" }, h("h2", {}, "State of one key"),
-      h("p", { class: "muted" }, "There is no checkpoint with state in it yet.")));
-    return;
-  }
-  body.dataset.form = job.jid;
-  const which = h("select", { name: "state", required: true },
-    states.map((found, i) => h("option", { value: i }, `${found.uid} · ${found.name} (${found.kind})`)));
-  const key = h("input", { name: "key", required: true, autocomplete: "off", placeholder: '"user-1", 17 or [1, "a"]' });
-  const answer = h("div", { role: "status", "aria-live": "polite" });
-  const form = h("form", { class: "state-form" }, h("label", {}, "State", which), h("label", {}, "Key, as JSON", key),
-    h("button", { class: "primary" }, "Look up"));
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const { uid, name } = states[which.value];
-    try {
-      const found = await get(`/jobs/${job.jid}/state`, { uid, name, key: key.value });
-      answer.replaceChildren(h("p", { class: "muted small" }, `${name} of ${key.value} as of the newest checkpoint, ${clock(Date.now())}`),
-        h("pre", {}, found.text === "None" ? "None: nothing is kept for this key" : found.text));
-    } catch (error) {
-      answer.replaceChildren(h("p", { class: "error" }, error.message));
-    }
-  });
-  body.replaceChildren(h("section", { class: "card" }, h("h2", {}, "State of one key"), form, answer));
 }
 
 async function configuration(body, job) {
