@@ -1,14 +1,26 @@
-"""Commands that watch and steer jobs: list, info, savepoint, stop, cancel, rescale, checkpoints, state, log."""
+"""Commands that watch and steer jobs: list, info, savepoint, stop, cancel, rescale, checkpoints, log."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.output import hint, moment, print_json, print_table, size, span, wait_for_operation, wait_for_state
-from penstock.cli.targets import AsJson, Directory, JobManager, JobName, Token, all_targets, checked, find
+from penstock.cli.on_job import on_job
+from penstock.cli.output import (
+    hint,
+    milliseconds,
+    moment,
+    print_json,
+    print_table,
+    size,
+    span,
+    wait_for_operation,
+    wait_for_state,
+    watermark,
+)
+from penstock.cli.targets import AsJson, Directory, JobManager, Target, Token, all_targets, checked
 from penstock.jobmanager.documents import checkpoints as checkpoint_documents
 from penstock.jobmanager.documents import jobs as documents
 from penstock.jobmanager.known_job import TERMINAL
@@ -23,8 +35,8 @@ SavepointDirectory = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     app.command("list")(list_jobs)
-    for command in (info, savepoint, stop, cancel, rescale, checkpoints, state, log):
-        app.command()(command)
+    for command in (info, savepoint, stop, cancel, rescale, checkpoints, log):
+        app.command()(on_job(command))
 
 
 def list_jobs(
@@ -38,12 +50,12 @@ def list_jobs(
         print_json([documents.overview(facts) for facts in shown])
         return
     rows = [
-        (f["job_id"][:12], f["name"], f["state"], moment(f["start_ms"]), span(documents.times(f)["duration"]),
-         f["slots"], f"{f['totals']['records_in']:,}", f["checkpoints"]["counts"]["completed"])
+        (f["job_id"][:8], f["name"], f["state"], moment(f["start_ms"]), span(documents.times(f)["duration"]),
+         f["slots"], f"{f['totals']['records_in']:,}")
         for f in shown
     ]  # fmt: skip
     if rows:
-        print_table(("job", "name", "state", "started", ">for", ">slots", ">records in", ">checkpoints"), rows)
+        print_table(("job", "~name", "state", "started", ">for", ">slots", ">records in"), rows)
         hint(f"penstock info {shown[0]['job_id'][:8]}")
     else:
         hidden = len(found) - len(shown)
@@ -51,15 +63,8 @@ def list_jobs(
         hint("penstock list --all" if hidden else "penstock run job.py")
 
 
-def info(
-    job: JobName,
-    directory: Directory = None,
-    jobmanager: JobManager = None,
-    token: Token = None,
-    as_json: AsJson = False,
-) -> None:
+def info(target: Target, as_json: AsJson = False) -> None:
     """Show a job: its vertices with rates and watermarks, its last checkpoint, its last exception."""
-    target = find(job, directory, jobmanager, token)
     facts = target.facts()
     slow = bottleneck(facts)
     if as_json:
@@ -68,24 +73,18 @@ def info(
     typer.echo(
         f"{facts['name']}  {facts['job_id']}  {facts['state']}\n"
         f"started {moment(facts['start_ms'])}, {span(documents.times(facts)['duration'])}, {facts['runtime']}, "
-        f"{facts['slots']} slots, {facts['totals']['epochs']} epochs, {facts['totals']['records_in']:,} records in, "
-        f"{facts['totals']['records_out']:,} out\n"
+        f"{_count(facts['slots'], 'slot')}\n{_count(facts['totals']['epochs'], 'epoch')}, "
+        f"{facts['totals']['records_in']:,} records in, {facts['totals']['records_out']:,} out\n"
     )
-    rows = []
-    for vertex in facts["vertices"]:
-        summary = documents.vertex_summary(facts, vertex)
-        rates = summary["rates"]
-        mark = summary["watermark"]
-        rows.append(
-            (vertex["name"], vertex["parallelism"], f"{rates['records-in-per-second']:,.0f}",
-             f"{rates['records-out-per-second']:,.0f}", f"{rates['busy']:.0%}", f"{rates['back-pressured']:.0%}",
-             moment(mark) if mark is not None and abs(mark) < 2**53 else "–",
-             "← slowest" if vertex["key"] == slow else "")
-        )  # fmt: skip
-    print_table(("vertex", ">×", ">in/s", ">out/s", ">busy", ">back pressure", "watermark", ""), rows)
+    _print_vertices(facts, slow)
+    for pair in documents.latency(facts):
+        typer.echo(
+            f"latency {pair['source-name']} → {pair['sink-name']}: p50 {milliseconds(pair['p50_ms'])}, "
+            f"p99 {milliseconds(pair['p99_ms'])}"
+        )
     if facts["checkpoints"]["history"]:
         last = facts["checkpoints"]["history"][-1]
-        typer.echo(f"\nlast checkpoint {last['id']}: {size(last['bytes'])} in {last['duration_ms']:.0f} ms")
+        typer.echo(f"last checkpoint {last['id']}: {size(last['bytes'])} in {milliseconds(last['duration_ms'])}")
     if facts["exceptions"]:
         last = facts["exceptions"][-1]
         typer.echo(f"\nlast exception, {moment(last['at_ms'])}: {last['message']}")
@@ -96,12 +95,27 @@ def info(
         hint(f"penstock savepoint {short}", f"penstock stop {short}", f"penstock rescale {short} N")
 
 
+def _print_vertices(facts: dict[str, Any], slow: str | None) -> None:
+    if not facts["vertices"]:
+        typer.echo("The program has not started its job yet.")
+        return
+    rows = []
+    for vertex in facts["vertices"]:
+        summary = documents.vertex_summary(facts, vertex)
+        rates = summary["rates"]
+        rows.append(
+            (vertex["name"] + ("  ← the bottleneck" if vertex["key"] == slow else ""), vertex["parallelism"],
+             f"{rates['records-in-per-second']:,.0f}", f"{rates['records-out-per-second']:,.0f}", f"{rates['busy']:.0%}",
+             f"{rates['back-pressured']:.0%}", watermark(summary["watermark"]))
+        )  # fmt: skip
+    print_table(("~vertex", ">×", ">in/s", ">out/s", ">busy", ">pressed", "watermark"), rows)
+    typer.echo()
+
+
 def savepoint(
-    job: JobName, target_directory: SavepointDirectory = None, directory: Directory = None,
-    jobmanager: JobManager = None, token: Token = None, as_json: AsJson = False, timeout: Wait = 600.0,
-) -> None:  # fmt: skip
+    target: Target, target_directory: SavepointDirectory = None, as_json: AsJson = False, timeout: Wait = 600.0
+) -> None:
     """Take a savepoint; the job goes on."""
-    target = find(job, directory, jobmanager, token)
     body = {"target-directory": _absolute(target_directory)}
     answer = checked(target.ask("POST", f"/jobs/{target.job_id}/savepoints", {}, body))
     location = wait_for_operation(target, "savepoint", "savepoints", answer["request-id"], timeout)
@@ -109,13 +123,11 @@ def savepoint(
 
 
 def stop(
-    job: JobName, target_directory: SavepointDirectory = None,
+    target: Target, target_directory: SavepointDirectory = None,
     drain: Annotated[bool, typer.Option("--drain", help="Let event time end first: every window fires.")] = False,
-    directory: Directory = None, jobmanager: JobManager = None, token: Token = None, as_json: AsJson = False,
-    timeout: Wait = 600.0,
+    as_json: AsJson = False, timeout: Wait = 600.0,
 ) -> None:  # fmt: skip
     """End a job with a savepoint, to be resumed from it."""
-    target = find(job, directory, jobmanager, token)
     body = {"drain": drain, "targetDirectory": _absolute(target_directory)}
     answer = checked(target.ask("POST", f"/jobs/{target.job_id}/stop", {}, body))
     location = wait_for_operation(target, "stop with savepoint", "savepoints", answer["request-id"], timeout)
@@ -136,12 +148,8 @@ def _made(location: str | None, as_json: bool) -> None:
         hint(f"penstock run --from-savepoint {location} job.py")
 
 
-def cancel(
-    job: JobName, directory: Directory = None, jobmanager: JobManager = None, token: Token = None,
-    as_json: AsJson = False, timeout: Wait = 120.0,
-) -> None:  # fmt: skip
+def cancel(target: Target, as_json: AsJson = False, timeout: Wait = 120.0) -> None:
     """End a job without a savepoint. Its last checkpoint stays."""
-    target = find(job, directory, jobmanager, token)
     checked(target.ask("PATCH", f"/jobs/{target.job_id}", {"mode": "cancel"}, {}))
     facts = wait_for_state(target, "the job ends", TERMINAL, timeout)
     if as_json:
@@ -152,11 +160,12 @@ def cancel(
 
 
 def rescale(
-    job: JobName, parallelism: Annotated[int, typer.Argument(min=1, max=32768)], directory: Directory = None,
-    jobmanager: JobManager = None, token: Token = None, as_json: AsJson = False, timeout: Wait = 600.0,
-) -> None:  # fmt: skip
+    target: Target,
+    parallelism: Annotated[int, typer.Argument(metavar="PARALLELISM", min=1, max=32768)],
+    as_json: AsJson = False,
+    timeout: Wait = 600.0,
+) -> None:
     """Change a running job's parallelism."""
-    target = find(job, directory, jobmanager, token)
     query = {"parallelism": str(parallelism)}
     answer = checked(target.ask("PATCH", f"/jobs/{target.job_id}/rescaling", query, {}))
     wait_for_operation(target, f"rescale to {parallelism}", "rescaling", answer["request-id"], timeout)
@@ -167,51 +176,45 @@ def rescale(
         hint(f"penstock info {target.job_id[:8]}")
 
 
-def checkpoints(
-    job: JobName,
-    directory: Directory = None,
-    jobmanager: JobManager = None,
-    token: Token = None,
-    as_json: AsJson = False,
-) -> None:
+def checkpoints(target: Target, as_json: AsJson = False) -> None:
     """Show a job's checkpoints and savepoints, the newest first."""
-    target = find(job, directory, jobmanager, token)
-    statistics = checkpoint_documents.statistics(target.facts())
+    facts = target.facts()
+    statistics = checkpoint_documents.statistics(facts)
     if as_json:
         print_json(statistics)
         return
-    counts = statistics["counts"]
+    counts, history = statistics["counts"], statistics["history"]
+    below = f"{facts['job_folder']}/"
     rows = [
-        (entry["id"], entry["checkpoint_type"].lower(), moment(entry["trigger_timestamp"]),
-         f"{entry['end_to_end_duration']:.0f} ms", size(entry["checkpointed_size"]), entry["external_path"] or "–")
-        for entry in statistics["history"]
+        (entry["id"], _kind(entry), moment(entry["trigger_timestamp"]),
+         milliseconds(entry["end_to_end_duration"]), milliseconds(entry["alignment_duration"]), size(entry["checkpointed_size"]),
+         (entry["external_path"] or "–").removeprefix(below))
+        for entry in history
     ]  # fmt: skip
-    print_table(("id", "kind", "started", ">duration", ">size", "path"), rows)
-    typer.echo(f"\n{counts['completed']} completed, {counts['failed']} failed, {counts['restored']} restored from")
-    newest = next((e["external_path"] for e in statistics["history"] if e["external_path"]), None)
+    if rows:
+        print_table(("id", "kind", "started", ">took", ">aligned", ">size", "~path"), rows)
+        typer.echo(f"\nPaths are below {below}" if facts["job_folder"] else "")
+    typer.echo(f"{counts['completed']} completed, {counts['failed']} failed, {counts['restored']} restored from")
+    failed = statistics["latest"]["failed"]
+    if failed is not None and failed.get("failure_message"):
+        typer.echo(f"the last that failed, {failed['id']}: {failed['failure_message']}")
+    newest = next((e["external_path"] for e in history if e["external_path"] and e["status"] == "COMPLETED"), None)
     if newest:
         hint(f"penstock run --from-savepoint {newest} job.py")
 
 
-def state(
-    job: JobName,
-    uid: Annotated[str, typer.Argument(help="The operator's uid.")],
-    name: Annotated[str, typer.Argument(help="The state's name, as in its descriptor.")],
-    key: Annotated[str, typer.Argument(help='The key as JSON: 17, \'"user-1"\', \'[1, "a"]\' for a tuple.')],
-    directory: Directory = None, jobmanager: JobManager = None, token: Token = None, as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Show what a running job keeps for one key."""
-    target = find(job, directory, jobmanager, token)
-    answer = checked(target.ask("GET", f"/jobs/{target.job_id}/state", {"uid": uid, "name": name, "key": key}, {}))
-    if as_json:
-        print_json(answer)
-    else:
-        typer.echo(answer["text"])
-
-
 def log(
-    job: JobName, directory: Directory = None, jobmanager: JobManager = None, token: Token = None,
+    target: Target,
     last: Annotated[int, typer.Option("--bytes", min=1, max=16 << 20, help="How much of its end.")] = 65536,
-) -> None:  # fmt: skip
+) -> None:
     """Show the end of what a job's driver printed."""
-    typer.echo(find(job, directory, jobmanager, token).log(last), nl=False)
+    typer.echo(target.log(last), nl=False)
+
+
+def _kind(entry: dict[str, Any]) -> str:
+    kind, status = str(entry["checkpoint_type"]).lower(), str(entry["status"])
+    return kind if status == "COMPLETED" else f"{kind}, {status.lower().replace('_', ' ')}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from penstock.cli import jobmanager, jobs, run
+from penstock.cli import jobmanager, jobs, run, state
 from penstock.errors import PenstockError
 from penstock.jobmanager.program import ProgramError
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a user's traceback is shown as Python shows it
     rich_markup_mode=None,
 )
-for group in (run, jobs, jobmanager):
+for group in (run, jobs, state, jobmanager):
     group.add_to(app)
 
 

@@ -6,15 +6,16 @@ import json
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from penstock.cli.targets import Target, checked
 from penstock.errors import PenstockError
+from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 
 _POLL_S = 0.1
 
@@ -24,9 +25,11 @@ def print_json(content: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
+    """A column whose name begins with > is right-aligned; one with ~ is folded where the terminal is narrow."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(column.lstrip(">~"), justify=justify, overflow="fold", no_wrap=not column.startswith("~"))
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     Console().print(table)
@@ -39,7 +42,27 @@ def hint(*commands: str) -> None:
 
 
 def moment(ms: int | None) -> str:
-    return "–" if ms is None else datetime.fromtimestamp(ms / 1000).isoformat(sep=" ", timespec="seconds")
+    """Local time; with its date if that is not today's."""
+    if ms is None:
+        return "–"
+    at = datetime.fromtimestamp(ms / 1000)
+    today = at.date() == datetime.now().date()
+    return at.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def watermark(value: int | None) -> str:
+    """Event time may be a counter, or anything: only what can be a time of day is shown as one."""
+    if value is None or value == MIN_WATERMARK:
+        return "–"
+    if value == MAX_WATERMARK:
+        return "end of input"
+    return moment(value) if 10**11 < value < 10**14 else f"{value:,}"
+
+
+def milliseconds(ms: float | None) -> str:
+    if ms is None:
+        return "–"
+    return f"{ms:.0f} ms" if ms < 1000 else span(ms)
 
 
 def span(ms: float) -> str:
@@ -86,5 +109,6 @@ def wait_for_state(target: Target, what: str, states: Sequence[str], timeout_s: 
 
 
 def _progress() -> Progress:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -66,11 +66,18 @@ def _upload(endpoint: Endpoint, file: str) -> str:
 
 
 def _report(target: Target, *, wait: bool) -> None:
-    facts = wait_for_state(target, "the job starts", TERMINAL if wait else _STARTED, 86_400.0 if wait else _START_S)
     typer.echo(target.job_id)
     short = target.job_id[:8]
+    if wait:
+        hint(f"penstock info {short}", f"penstock stop {short}")
+    facts = wait_for_state(target, "the job runs" if wait else "the job starts", TERMINAL if wait else _STARTED,
+                           86_400.0 if wait else _START_S)  # fmt: skip
     if facts["state"] == "FAILED":
         last = facts["exceptions"][-1]["message"] if facts["exceptions"] else "no exception was recorded"
         hint(f"penstock log {short}")
         raise JobFailedError(f"job {target.job_id} failed: {last}")
-    hint(f"penstock info {short}", f"penstock log {short}", f"penstock stop {short}")
+    if facts["state"] in TERMINAL:
+        typer.echo(f"It is {facts['state']}.", err=True)
+        hint(f"penstock info {short}", f"penstock log {short}")
+    else:
+        hint(f"penstock info {short}", f"penstock log {short}", f"penstock stop {short}")

@@ -52,6 +52,15 @@ def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
     assert newest.returncode == 0, newest.stderr
     assert int(newest.stdout) % 10 == 3
 
+    states = command("state", detached)
+    assert ("newest", "reduce", "reducing") in [tuple(line.split()) for line in states.stdout.splitlines()]
+    assert f"penstock state {detached[:8]} newest reduce" in states.stderr
+    entries = json.loads(command("state", "from", "newest", "reduce", "--json").stdout)
+    assert sorted(int(entry["key"]) for entry in entries["entries"]) == list(range(10))
+    absent = command("state", detached, "newest", "absent")
+    assert absent.returncode == 1
+    assert "'absent' of operator 'newest'; it has newest: reduce" in absent.stderr
+
     saved = command("savepoint", "from-the-shell", os.path.relpath(home / "saved"))
     assert saved.returncode == 0, saved.stderr
     location = saved.stdout.strip()
@@ -69,6 +78,8 @@ def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
     statistics = json.loads(command("checkpoints", detached, "--json").stdout)
     assert [entry["external_path"] for entry in statistics["history"] if entry["is_savepoint"]] == [last, location]
     assert "No job runs" in command("list").stdout
+    assert int(command("state", detached, "newest", "reduce", "3").stdout) % 10 == 3, "checkpoints outlive the driver"
+    assert len(json.loads(command("state", detached, "newest", "reduce", "--json").stdout)["entries"]) == 10
     before = JobHome(home).job(detached).facts()
     assert before is not None
     assert before["state"] == "FINISHED"
@@ -107,6 +118,43 @@ def test_what_cannot_be_done_says_why(home: Path, tmp_path: Path) -> None:
         assert refused.returncode == 1
         assert "FAILED" in refused.stderr
     assert json.loads(command("list", "--all", "--json").stdout)[0]["state"] == "FAILED"
+
+
+def test_a_job_is_found_by_the_beginning_of_its_name_and_tables_fit_a_terminal(home: Path, tmp_path: Path) -> None:
+    words = "from penstock.datastream import StreamExecutionEnvironment as E\n" + (
+        "import sys\nenv = E.get_execution_environment()\nenv.enable_checkpointing(10)\n"
+        "env.from_collection([1, 2]).key_by(lambda n: n).reduce(max).uid('most').print()\nenv.execute(sys.argv[1])\n"
+    )
+    path = program(tmp_path, "words.py", words)
+    for name in ("an example of words", "another"):
+        done = command("run", "--runtime", "embedded", "-d", str(path), name)
+        assert done.returncode == 0, done.stderr
+        if "It is FINISHED" in done.stderr:  # a short job may be over before it is seen to run
+            assert "penstock stop" not in done.stderr
+    eventually(lambda: "Ended: 2" in command("list").stdout, "both end")
+    assert "an example of words" in command("info", "An E").stdout
+    assert "fits 2 jobs" in command("info", "an").stderr
+    assert command("info", "").returncode == 1
+    narrow = {"COLUMNS": "80"}
+    listed = command("list", "--all", environment=narrow).stdout.splitlines()
+    assert len(listed) == 3
+    assert max(map(len, listed)) <= 80
+    assert (
+        len(
+            [
+                line
+                for line in command("checkpoints", "another", environment=narrow).stdout.splitlines()
+                if "chk-" in line
+            ]
+        )
+        == 1
+    )
+    assert "end of input" in command("info", "another").stdout
+    words = penstock(
+        "info",
+        environment={"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock info ano", "COMP_CWORD": "2"},
+    ).stdout
+    assert words.split() == ["another"]
 
 
 def test_a_dispatcher_runs_what_the_command_uploads(home: Path, path: Path) -> None:
