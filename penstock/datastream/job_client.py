@@ -15,12 +15,14 @@ from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
 from penstock.errors import PenstockError
+from penstock.graph.drawing import plan_svg
 from penstock.graph.notebook import table
 from penstock.jobmanager.asked_checkpoints import CheckpointRequest
 from penstock.jobmanager.checkpoint_statistics import CheckpointStatistics
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.life_cycle import Failure, LifeCycle
+from penstock.jobmanager.rates import WINDOW_MS, vertex_rates
 from penstock.jobmanager.requests import SavepointRequest
 from penstock.jobmanager.rescaling import RescaleRequest, RescaleResult
 
@@ -177,17 +179,28 @@ class JobClient:
         return copy.deepcopy(self._job.master.statistics.statistics)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the state, and each vertex in the last epoch."""
-        reports = self.epoch_reports()
-        last = reports[-1] if reports else None
-        said = "no epoch yet" if last is None else f"epoch {last.epoch} took {last.duration_ms:.0f} ms"
-        rows = [
-            (v["name"], v["parallelism"], f"{v['records_in']:,}", f"{v['records_out']:,}", f"{v['busy_ms']:.0f} ms",
-             "← bottleneck" if last is not None and last.bottleneck == v["id"] else "")
-            for v in ([] if last is None else last.vertices)
-        ]  # fmt: skip
-        columns = ("vertex", "slots", "records in", "records out", "busy", "")
-        return table(f"Job {self._job_id}: {self._life.state.name}, {said}", columns, rows)
+        """For notebooks: the state, the graph, and each vertex over the last seconds and in all."""
+        reports, now = self.epoch_reports(), now_ms()
+        graph = self._job.master.job.graph.job
+        state = self._life.state
+        over = state.is_globally_terminal_state()
+        recent = [] if over else [report for report in reports if report.wall_ms > now - WINDOW_MS]
+        rows = []
+        for vertex in graph.vertices.values():
+            rates = vertex_rates(recent, vertex.id, vertex.parallelism, now)
+            sums = [v for report in reports for v in report.vertices if v["id"] == vertex.id]
+            slow = bool(recent) and recent[-1].bottleneck == vertex.id
+            rows.append(
+                (f"{vertex.name}{' ← bottleneck' if slow else ''}", vertex.parallelism,
+                 f"{sum(rates['records_in_per_second']):,.0f}", f"{sum(rates['records_out_per_second']):,.0f}",
+                 f"{max(rates['busy']):.0%}", f"{max(rates['back_pressured']):.0%}",
+                 f"{sum(v['records_in'] for v in sums):,}", f"{sum(v['records_out'] for v in sums):,}")
+            )  # fmt: skip
+        columns = ("vertex", ">slots", ">in/s", ">out/s", ">busy", ">back-pressured", ">records in", ">records out")
+        said = "no epoch yet" if not reports else f"epoch {reports[-1].epoch} took {reports[-1].duration_ms:.0f} ms"
+        if reports and reports[0].epoch > 1:  # only the latest are kept
+            said += f"; records since epoch {reports[0].epoch}"
+        return plan_svg(graph) + table(f"{graph.job_name}: {state.name}, {said}", columns, rows)
 
     def __repr__(self) -> str:
         return f"<JobClient {self._job_id} {self._life.state.name}>"

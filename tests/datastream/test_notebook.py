@@ -44,6 +44,8 @@ def test_a_job_shows_its_state_and_last_epoch(env: StreamExecutionEnvironment) -
     client = env.execute_async("shown")
     client.get_job_execution_result().result()
     html = client._repr_html_()
-    assert ": FINISHED, epoch 1 took" in html
-    rows = [[cell.text for cell in row] for row in ElementTree.fromstring(html).iter("tr")]
-    assert [row[2] for row in rows[1:]] == ["3", "3"]
+    assert "shown: FINISHED, epoch 1 took" in html
+    shown = ElementTree.fromstring(f"<div>{html}</div>")
+    rows = [[cell.text for cell in row] for row in shown.iter("tr")]
+    assert [row[rows[0].index("records in")] for row in rows[1:]] == ["3", "3"]
+    assert len(list(shown.iter("{http://www.w3.org/2000/svg}rect"))) == 2
