@@ -165,6 +165,8 @@ def test_a_job_is_submitted_watched_saved_rescaled_stopped_and_resumed(
     page.get_by_role("button", name=re.compile("Subtasks of checkpoint")).first.click()
     expect(page.get_by_role("heading", name=re.compile("Subtasks of checkpoint"))).to_be_visible()
     shoot(page, "checkpoints")
+    page.get_by_role("button", name="Checkpoint now").click()
+    expect(page.locator(".toast", has_text="is complete")).to_be_visible()
 
     page.get_by_role("button", name="Rescale…").click()
     page.get_by_role("dialog").get_by_label("Parallelism").fill("3")
@@ -217,6 +219,7 @@ def test_a_failing_job_shows_its_exception(chromium: Browser, dispatcher: Endpoi
     expect(page.locator(".note.bad")).to_contain_text("divide")
     page.locator(".note.bad").get_by_role("link", name="Details").click()
     expect(page.locator("pre").first).to_contain_text("ZeroDivisionError: division by zero")
+    expect(page.locator("details p")).to_contain_text("in Collection Source → Map")
     shoot(page, "exception-dark")
     assert wrong == []
 

@@ -44,7 +44,7 @@ export async function longAction(method, path, status, options) {
   for (let wait = 100; ; wait = Math.min(wait * 1.5, 2000)) {
     const { status: { id: state }, operation } = await get(`${status}/${id}`);
     if (state === "COMPLETED") {
-      const failure = operation?.["failure-cause"];
+      const failure = operation?.["failure-cause"] ?? operation?.failureCause; // Flink has both names
       if (failure) throw new ApiError(200, failure["stack-trace"]);
       return operation?.location;
     }

@@ -1,6 +1,6 @@
 // The lower half of a job's view. Each tab loads what it shows, and nothing else is loaded.
 
-import { get } from "./api.js";
+import { get, longAction } from "./api.js";
 import { badge, h, table, toast, update } from "./dom.js";
 import { submitDialog } from "./dialogs.js";
 import { state } from "./states.js";
@@ -95,7 +95,8 @@ async function checkpoints(body, job) {
       "Duration, 99 %": duration(found.summary.end_to_end_duration.p99),
     })),
     kept.has(`${job.jid}-${opened}`) && h("section", { class: "card" }, h("h2", {}, `Subtasks of checkpoint ${opened}`), subtasksOf(job, opened)),
-    h("section", { class: "card" }, h("h2", {}, "History"), table([
+    h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, "History"), h("span", { class: "space" }),
+      job.state === "RUNNING" && h("button", { type: "button", class: "tiny", "data-key": "checkpoint-now", onclick: () => checkpointNow(job) }, "Checkpoint now")), table([
       { title: "Id", kind: "n", cell: (c) => c.id },
       { title: "Kind", cell: (c) => (c.is_savepoint ? "savepoint" : "checkpoint") },
       { title: "State", cell: (c) => [badge(c.status), c.failure_message && h("div", { class: "error small" }, c.failure_message)] },
@@ -106,6 +107,16 @@ async function checkpoints(body, job) {
       { title: "Alignment", kind: "n", cell: (c) => duration(c.alignment_duration) },
       { title: "", cell },
     ], found.history.slice(0, 25), "No checkpoint yet. Is execution.checkpointing.interval set?")));
+}
+
+async function checkpointNow(job) {
+  const base = `/jobs/${job.jid}/checkpoints`;
+  try {
+    await longAction("POST", base, base, { json: {} });
+    toast(`A checkpoint of ${job.name} is complete`, "good");
+  } catch (error) {
+    toast(error.message, "bad");
+  }
 }
 
 async function load(job, checkpoint) {
@@ -135,7 +146,8 @@ async function exceptions(body, job) {
     entries.length === 0 && h("p", { class: "muted" }, "None."),
     entries.map((e, i) => h("details", { "data-key": `exception-${e.timestamp}`, open: i === 0 && job.state === "FAILED" },
       h("summary", {}, h("span", { class: "muted" }, clock(e.timestamp), " "), h("strong", {}, shortName(e.exceptionName)), " ", e.message.split("\n")[0]),
-      h("pre", { "data-key": `trace-${e.timestamp}`, tabindex: 0 }, e.stacktrace))),
+      e.taskName && h("p", { class: "muted small" }, `in ${e.taskName}`, e.endpoint && ` on ${e.endpoint}`),
+      h("pre", { "data-key": `trace-${e.timestamp}`, tabindex: 0, "aria-label": "Traceback" }, e.stacktrace))),
     truncated && h("p", { class: "muted" }, "Older ones are left out.")));
 }
 
