@@ -45,6 +45,10 @@ class CheckpointFailedError(PenstockError):
     """A checkpoint could not be completed, and no more failures are tolerated: the job goes back to the last one."""
 
 
+class NoCheckpointError(PenstockError):
+    """State is asked for, and the job has no checkpoint (yet) that could tell."""
+
+
 class StateLostError(PenstockError):
     """A slot was asked to go on from an epoch it does not have and no checkpoint holds: the job must go back."""
 

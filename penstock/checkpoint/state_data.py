@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from penstock.checkpoint import savepoint
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle, TaskState
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import CorruptSnapshotError, PenstockError
+from penstock.errors import CorruptSnapshotError, NoCheckpointError, PenstockError
 from penstock.state import snapshot_file
 from penstock.state.backend import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.state.key_groups import key_group
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Read = Callable[[StateHandle], bytes]
+T = TypeVar("T")
 _TIMERS = (EVENT_TIMERS, PROCESSING_TIMERS)
 
 
@@ -249,18 +250,16 @@ def query(manifest: Manifest, uid: str, name: str, key: Any, read: Read) -> Any:
     return found[0].value if found else None
 
 
-def query_newest(
-    newest: Callable[[], Manifest | None], store: CheckpointStore | None, uid: str, name: str, key: Any
-) -> Any:
-    """`query` of the newest checkpoint. Retention may delete it meanwhile; then there is a newer one."""
+def read_newest(
+    newest: Callable[[], Manifest | None], store: CheckpointStore | None, use: Callable[[Manifest, Read], T]
+) -> T:
+    """`use(manifest, read)` of the newest checkpoint. Retention may delete it meanwhile; then there is a newer one."""
     while True:
         manifest = newest()
         if manifest is None or store is None:
-            raise PenstockError(
-                f"state {name!r} of operator {uid!r} cannot be queried: the job has no checkpoint (yet)"
-            )
+            raise NoCheckpointError("state cannot be read: the job has no checkpoint (yet)")
         try:
-            return query(manifest, uid, name, key, store.read_state)
+            return use(manifest, store.read_state)
         except CorruptSnapshotError:
             if manifest is newest():
                 raise

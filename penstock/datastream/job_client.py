@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.state_data import Read, query
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
@@ -25,6 +27,8 @@ from penstock.jobmanager.life_cycle import Failure, LifeCycle
 from penstock.jobmanager.rates import WINDOW_MS, vertex_rates
 from penstock.jobmanager.requests import SavepointRequest
 from penstock.jobmanager.rescaling import RescaleRequest, RescaleResult
+
+T = TypeVar("T")
 
 
 def now_ms() -> int:
@@ -156,10 +160,15 @@ class JobClient:
         window, of timers ("timer-event", "timer-processing") their timestamps. Reads the files of one subtask."""
         future: Future[Any] = Future()
         try:
-            future.set_result(self._job.master.query_state(uid, state_name, key))
+            future.set_result(self.read_checkpoint(lambda manifest, read: query(manifest, uid, state_name, key, read)))
         except PenstockError as error:
             future.set_exception(error)
         return CompletableFuture(future)
+
+    def read_checkpoint(self, use: Callable[[Manifest, Read], T]) -> T:
+        """`use(manifest, read)` of the job's last checkpoint: what looks at its state, in `penstock.checkpoint.state_data`.
+        It may be called again, if that checkpoint is deleted meanwhile. PenstockError if there is none."""
+        return self._job.master.read_checkpoint(use)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return CompletableFuture(self._result)

@@ -20,6 +20,8 @@ from penstock.jobmanager.facts import FactsRecorder
 from penstock.jobmanager.home import is_job_id
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.manifest import Manifest
+    from penstock.checkpoint.state_data import Read
     from penstock.common.completable_future import CompletableFuture
     from penstock.common.job_status import JobStatus
 
@@ -37,7 +39,7 @@ class SteeredJob(Protocol):
     ) -> CompletableFuture[str]: ...
     def trigger_checkpoint(self, checkpoint_type: str = "CONFIGURED") -> CompletableFuture[int]: ...
     def rescale(self, parallelism: int) -> CompletableFuture[Any]: ...
-    def query_state(self, uid: str, state_name: str, key: Any) -> CompletableFuture[Any]: ...
+    def read_checkpoint(self, use: Callable[[Manifest, Read], Json]) -> Json: ...
 
 
 def operation_document(facts: Mapping[str, Any], kind: str, trigger_id: str) -> Json | None:
@@ -93,10 +95,8 @@ class JobControl:
                 if document is None:
                     return refuse(404, f"no {kind} with trigger id {trigger_id}")
                 return Answer(200, document)
-            case ["GET", "jobs", _, "state"] if "key" in query:
-                return self._state(query)
             case ["GET", "jobs", _, ("state" | "states") as what]:
-                return state_browser.answer(self._facts.snapshot, what, query)
+                return state_browser.answer(self._client.read_checkpoint, what, query)
         return refuse(404, f"a driver does not answer {method} {path}")
 
     def settle(self, timeout_s: float) -> None:
@@ -198,23 +198,6 @@ class JobControl:
         ended = {"status": "COMPLETED", "end_ms": _now_ms(), "location": location, "failure": failure}
         self._facts.operation({**entry, **ended})
         self._save()
-
-    def _state(self, query: Mapping[str, str]) -> Answer:
-        """One key's value in one state, as of the last checkpoint: `key` is JSON (a list stands for a tuple)."""
-        missing = [name for name in ("uid", "name") if name not in query]
-        if missing:
-            return refuse(400, f"missing query parameters: {', '.join(missing)}")
-        try:
-            key = state_browser.parse_key(query["key"])
-        except ValueError as error:
-            return refuse(400, str(error))
-        try:
-            value = self._client.query_state(query["uid"], query["name"], key).result()
-        except PenstockError as error:
-            return refuse(404, str(error))
-        return Answer(
-            200, {"uid": query["uid"], "name": query["name"], "key": query["key"], **state_browser.shown(value)}
-        )
 
 
 _SAY_WHERE: Final = (

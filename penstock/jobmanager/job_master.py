@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.state_data import query_newest
+from penstock.checkpoint.state_data import Read, read_newest
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.connectors.base import Json
@@ -43,6 +43,8 @@ from penstock.jobmanager.sink_commits import SinkCommits
 from penstock.jobmanager.source_planner import SourcePlanner
 from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch, Duplicate, Unknown
 from penstock.protocol.ids import Generation, TaskId
+
+T = TypeVar("T")
 
 
 class JobMaster:
@@ -175,10 +177,10 @@ class JobMaster:
         if ended:  # a job that goes back does so at its new parallelism
             self._rescales.job_ended()
 
-    def query_state(self, uid: str, state_name: str, key: Any) -> Any:
-        """From any thread: what the last checkpoint holds of one key. Retention may delete it meanwhile; then there is a
-        newer one."""
-        return query_newest(lambda: self.restored, self.store, uid, state_name, key)
+    def read_checkpoint(self, use: Callable[[Manifest, Read], T]) -> T:
+        """From any thread: `use(manifest, read)` of the last checkpoint, and again of a newer one if retention deletes it
+        meanwhile."""
+        return read_newest(lambda: self.restored, self.store, use)
 
     # ---------------------------------------------------------------- rescaling
 

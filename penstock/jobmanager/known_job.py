@@ -75,7 +75,7 @@ class KnownJob:
                 return Answer(200, document)
             return refuse(404, f"no {parts[2]} with trigger id {parts[3]}")
         if method == "GET" and parts[2:] in (["state"], ["states"]):  # so do its checkpoints
-            return state_browser.answer(lambda: self.facts() or facts, parts[2], query)
+            return state_browser.answer(state_browser.written(facts), parts[2], query)
         return refuse(409, f"job {self.job_id} is {facts['state']}: it has no driver that could do this")
 
 

@@ -9,41 +9,55 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from penstock.checkpoint import savepoint, state_data
 from penstock.checkpoint.manifest import Manifest
-from penstock.errors import PenstockError
+from penstock.checkpoint.state_data import Read
+from penstock.errors import NoCheckpointError, PenstockError
 from penstock.jobmanager.answers import Answer, refuse
 
 Json: TypeAlias = dict[str, Any]
-T = TypeVar("T")
+Use: TypeAlias = Callable[[Manifest, Read], Json]
+Newest: TypeAlias = Callable[[Use], Json]  # does it with the newest checkpoint, or raises PenstockError
 MOST_ENTRIES: Final = 50
 _TEXT: Final = 10_000
 _SHORT: Final = 300
 
 
-def answer(facts: Callable[[], Json], what: str, query: Mapping[str, str]) -> Answer:
-    """`what`: `states`, or `state` with `uid`, `name` and, for one key only, `key`. `facts` is asked again if a checkpoint is
-    deleted while it is read: there is a newer one then."""
+def answer(newest: Newest, what: str, query: Mapping[str, str]) -> Answer:
+    """`what`: `states`, or `state` with `uid`, `name` and, for one key only, `key`."""
     if what == "states":
-        return _reading(facts, _states)
+        return _reading(newest, _states, otherwise={"checkpoint": None, "states": []})
     missing = [name for name in ("uid", "name") if name not in query]
     if missing:
         return refuse(400, f"missing query parameters: {', '.join(missing)}")
     uid, name = query["uid"], query["name"]
     if "key" not in query:
-        return _reading(facts, lambda manifest: _entries(manifest, uid, name))
+        return _reading(newest, lambda manifest, read: _entries(manifest, uid, name, read))
     try:
         key = parse_key(query["key"])
     except ValueError as error:
         return refuse(400, str(error))
 
-    def one(manifest: Manifest) -> Json:
-        value = state_data.query(manifest, uid, name, key, state_data.read_absolute)
+    def one(manifest: Manifest, read: Read) -> Json:
+        value = state_data.query(manifest, uid, name, key, read)
         return {"uid": uid, "name": name, "key": query["key"], **shown(value)}
 
-    return _reading(facts, one)
+    return _reading(newest, one)
+
+
+def written(facts: Json) -> Newest:
+    """The newest checkpoint or savepoint that is still there of a job that has ended."""
+
+    def newest(use: Use) -> Json:
+        kept = [c for c in facts["checkpoints"]["history"] if c["status"] == "COMPLETED" and c["path"] is not None]
+        if not kept:
+            raise NoCheckpointError(f"job {facts['job_id']} left no checkpoint")
+        path = str(max(kept, key=lambda c: c["ack_ms"])["path"])
+        return use(savepoint.load(path), state_data.read_absolute)
+
+    return newest
 
 
 def parse_key(text: str) -> Any:
@@ -64,37 +78,25 @@ def shown(value: Any) -> Json:
         return {"value": None, "text": repr(value)[:_TEXT]}
 
 
-def newest_path(facts: Json) -> str | None:
-    kept = [c for c in facts["checkpoints"]["history"] if c["status"] == "COMPLETED" and c["path"] is not None]
-    return str(max(kept, key=lambda c: c["ack_ms"])["path"]) if kept else None
+def _reading(newest: Newest, use: Use, otherwise: Json | None = None) -> Answer:
+    """`otherwise`: what is right to say when there is no checkpoint."""
+    try:
+        return Answer(200, newest(lambda manifest, read: {"checkpoint": manifest.checkpoint_id, **use(manifest, read)}))
+    except NoCheckpointError as error:
+        return refuse(404, str(error)) if otherwise is None else Answer(200, otherwise)
+    except PenstockError as error:
+        return refuse(404, str(error))
+    except Exception as error:  # a class of the program's that is not here, for one
+        return refuse(409, f"the state cannot be read here: {type(error).__name__}: {error}")
 
 
-def _reading(facts: Callable[[], Json], read: Callable[[Manifest], Json]) -> Answer:
-    path, tried = newest_path(facts()), 0
-    while path is not None:
-        try:
-            manifest = savepoint.load(path)
-            return Answer(200, {"checkpoint": manifest.checkpoint_id, **read(manifest)})
-        except PenstockError as error:
-            newer, tried = newest_path(facts()), tried + 1
-            if newer == path or tried == 3:
-                return refuse(404, str(error))
-            path = newer
-        except Exception as error:  # a class of the program's that is not here, for one
-            return refuse(409, f"the state in {path} cannot be read here: {type(error).__name__}: {error}")
-    return Answer(200, {"checkpoint": None, "states": []}) if read is _states else refuse(404, _NONE)
-
-
-_NONE: Final = "the job has no checkpoint with state in it (yet)"
-
-
-def _states(manifest: Manifest) -> Json:
-    found = state_data.states_of(manifest, state_data.read_absolute)
+def _states(manifest: Manifest, read: Read) -> Json:
+    found = state_data.states_of(manifest, read)
     return {"states": [{"uid": uid, "name": name, "kind": kind} for uid, name, kind in found]}
 
 
-def _entries(manifest: Manifest, uid: str, name: str) -> Json:
-    kind, found, more = state_data.sample(manifest, uid, name, state_data.read_absolute, MOST_ENTRIES)
+def _entries(manifest: Manifest, uid: str, name: str, read: Read) -> Json:
+    kind, found, more = state_data.sample(manifest, uid, name, read, MOST_ENTRIES)
     entries = [
         {
             "key": repr(entry.key)[:_SHORT],

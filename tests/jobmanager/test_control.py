@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.checkpoint import state_data
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.state_data import Read
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_status import JobStatus
-from penstock.errors import JobDefinitionError, NoResourceAvailableError
+from penstock.errors import NoCheckpointError, NoResourceAvailableError
+from penstock.jobmanager import state_browser
 from penstock.jobmanager.control import JobControl
 from penstock.jobmanager.endpoint import Endpoint
 from penstock.jobmanager.facts import FactsRecorder
 from penstock.jobmanager.home import JobHome
 from penstock.jobmanager.resource_manager import ResourceManager
+from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from tests.jobmanager.jobs import endless, eventually
 
 
@@ -178,6 +184,7 @@ class _Client:
     def __init__(self) -> None:
         self.future: Future[str] = Future()
         self.asked: list[Any] = []
+        self.manifest: Manifest | None = None
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
         future: Future[JobStatus] = Future()
@@ -205,13 +212,10 @@ class _Client:
         self.asked.append(parallelism)
         return CompletableFuture(self.future)
 
-    def query_state(self, uid: str, state_name: str, key: Any) -> CompletableFuture[Any]:
-        future: Future[Any] = Future()
-        if state_name == "absent":
-            future.set_exception(JobDefinitionError("there is no such state"))
-        else:
-            future.set_result({"uid": uid, "key": repr(key)})
-        return CompletableFuture(future)
+    def read_checkpoint(self, use: Callable[[Manifest, Read], dict[str, Any]]) -> dict[str, Any]:
+        if self.manifest is None:
+            raise NoCheckpointError("there is none")
+        return use(self.manifest, state_data.read_absolute)
 
 
 @pytest.fixture
@@ -275,10 +279,21 @@ def test_a_parallelism_that_is_none_is_refused(steered: tuple[JobControl, _Clien
     assert steered[0].handle("PATCH", "/jobs/j/rescaling", {"parallelism": parallelism}, {}).status == 400
 
 
-def test_state_is_asked_for_by_a_key_in_json(steered: tuple[JobControl, _Client]) -> None:
-    control, _ = steered
+def test_state_is_asked_for_by_a_key_in_json_or_without_one(steered: tuple[JobControl, _Client]) -> None:
+    control, client = steered
     query = {"uid": "count", "name": "total", "key": '["a", 1]'}
-    assert control.handle("GET", "/jobs/j/state", query, {}).body["value"] == {"uid": "count", "key": "('a', 1)"}
+    assert control.handle("GET", "/jobs/j/states", {}, {}).body == {"checkpoint": None, "states": []}
+    assert control.handle("GET", "/jobs/j/state", query, {}).status == 404
+    client.manifest = Manifest(
+        job_id="j", job_name="n", checkpoint_id=CheckpointId(7), epoch=Epoch(7), generation=Generation(1), created_ms=0,
+        processing_time_ms=0, max_parallelism=128,
+    )  # fmt: skip
+    assert state_browser.parse_key(query["key"]) == ("a", 1)
+    found = control.handle("GET", "/jobs/j/state", query, {})
+    assert (found.status, found.body["text"], found.body["checkpoint"]) == (200, "None", 7)
+    assert control.handle("GET", "/jobs/j/states", {}, {}).body == {"checkpoint": 7, "states": []}
     assert control.handle("GET", "/jobs/j/state", {**query, "key": "a"}, {}).status == 400
     assert control.handle("GET", "/jobs/j/state", {"uid": "count"}, {}).status == 400
-    assert control.handle("GET", "/jobs/j/state", {**query, "name": "absent"}, {}).status == 404
+    absent = control.handle("GET", "/jobs/j/state", {"uid": "count", "name": "absent"}, {})
+    assert absent.status == 404
+    assert "no entries of state 'absent' of operator 'count'" in absent.body["errors"][0]
