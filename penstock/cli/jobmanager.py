@@ -31,7 +31,7 @@ def jobmanager(
     ] = MAX_JOBS,
     token: Token = None,
 ) -> None:
-    """Run the dispatcher: it accepts jobs, starts their drivers, starts dead ones again, and serves REST and the page."""
+    """Run the dispatcher. It accepts jobs, starts their drivers, starts dead ones again, and serves REST and the page."""
     try:
         from penstock.jobmanager.rest.server import serve
     except ImportError as error:

@@ -64,7 +64,7 @@ def list_jobs(
 
 
 def info(target: Target, as_json: AsJson = False) -> None:
-    """Show a job: its vertices with rates and watermarks, its last checkpoint, its last exception."""
+    """Show a job. Its vertices with rates and watermarks, its latency, its last checkpoint, its last exception."""
     facts = target.facts()
     slow = bottleneck(facts)
     if as_json:
@@ -119,7 +119,7 @@ def savepoint(
     body = {"target-directory": _absolute(target_directory)}
     answer = checked(target.ask("POST", f"/jobs/{target.job_id}/savepoints", {}, body))
     location = wait_for_operation(target, "savepoint", "savepoints", answer["request-id"], timeout)
-    _made(location, as_json)
+    _made(target, location, as_json)
 
 
 def stop(
@@ -132,7 +132,7 @@ def stop(
     answer = checked(target.ask("POST", f"/jobs/{target.job_id}/stop", {}, body))
     location = wait_for_operation(target, "stop with savepoint", "savepoints", answer["request-id"], timeout)
     wait_for_state(target, "the job ends", TERMINAL, timeout)
-    _made(location, as_json)
+    _made(target, location, as_json)
 
 
 def _absolute(folder: str | None) -> str | None:
@@ -140,12 +140,12 @@ def _absolute(folder: str | None) -> str | None:
     return folder if folder is None or "://" in folder else str(Path(folder).absolute())
 
 
-def _made(location: str | None, as_json: bool) -> None:
+def _made(target: Target, location: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"location": location})
     else:
         typer.echo(location)
-        hint(f"penstock run --from-savepoint {location} job.py")
+        hint(f"penstock run --from-savepoint {location} {target.program()}")
 
 
 def cancel(target: Target, as_json: AsJson = False, timeout: Wait = 120.0) -> None:
@@ -200,7 +200,7 @@ def checkpoints(target: Target, as_json: AsJson = False) -> None:
         typer.echo(f"the last that failed, {failed['id']}: {failed['failure_message']}")
     newest = next((e["external_path"] for e in history if e["external_path"] and e["status"] == "COMPLETED"), None)
     if newest:
-        hint(f"penstock run --from-savepoint {newest} job.py")
+        hint(f"penstock run --from-savepoint {newest} {target.program()}")
 
 
 def log(

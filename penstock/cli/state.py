@@ -26,7 +26,7 @@ def state(
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a job keeps, as of its newest checkpoint: its states, entries of one, or what one key has."""
+    """Show what a job keeps. As of its newest checkpoint: its states, entries of one, or what one key has."""
     if uid is None or name is None:
         _states(target, uid, as_json)
     elif key is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -15,6 +16,7 @@ from penstock.jobmanager.dispatcher import tail
 from penstock.jobmanager.endpoint import Endpoint
 from penstock.jobmanager.home import JobFolder, JobHome, is_job_id, read_json
 from penstock.jobmanager.known_job import KnownJob, known_jobs
+from penstock.jobmanager.submission import Submission
 
 
 def _complete(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -52,6 +54,9 @@ Token = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 
+_SOME_PROGRAM = "job.py"
+
+
 class NoSuchJob(PenstockError):
     """The name fits no job, or several."""
 
@@ -64,6 +69,8 @@ class Target(Protocol):
     def facts(self) -> dict[str, Any]: ...
     def ask(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer: ...
     def log(self, size: int) -> str: ...
+    def program(self) -> str:
+        """What to type after `penstock run …` to run its program again."""
 
 
 class LocalTarget:
@@ -86,6 +93,14 @@ class LocalTarget:
     def log(self, size: int) -> str:
         return tail(self._known.folder.log, size)
 
+    def program(self) -> str:
+        submission = Submission.load(self._known.folder)
+        if submission is None:  # it was not submitted: who started it knows
+            return _SOME_PROGRAM
+        program = submission.program
+        words = [*(["--pyflink"] if program.pyflink else []), *(["-m"] if program.is_module else [])]
+        return shlex.join([*words, program.entry, *program.arguments])
+
 
 class RemoteTarget:
     def __init__(self, endpoint: Endpoint, job_id: str) -> None:
@@ -100,6 +115,9 @@ class RemoteTarget:
     def log(self, size: int) -> str:
         answer = self._endpoint.ask("GET", f"/jobs/{self.job_id}/log", {"size": str(size)})
         return str(answer.body.get("text", ""))
+
+    def program(self) -> str:
+        return _SOME_PROGRAM  # it was uploaded, from wherever
 
 
 def checked(answer: Answer) -> dict[str, Any]:

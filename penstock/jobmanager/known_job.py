@@ -76,6 +76,8 @@ class KnownJob:
             return refuse(404, f"no {parts[2]} with trigger id {parts[3]}")
         if method == "GET" and parts[2:] in (["state"], ["states"]):  # so do its checkpoints
             return state_browser.answer(state_browser.written(facts), parts[2], query)
+        if facts["state"] in TERMINAL:
+            return refuse(409, f"job {self.job_id} has ended: it is {facts['state']}")
         return refuse(409, f"job {self.job_id} is {facts['state']}: it has no driver that could do this")
 
 

@@ -64,7 +64,7 @@ def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
     saved = command("savepoint", "from-the-shell", os.path.relpath(home / "saved"))
     assert saved.returncode == 0, saved.stderr
     location = saved.stdout.strip()
-    assert f"penstock run --from-savepoint {location} job.py" in saved.stderr
+    assert f"penstock run --from-savepoint {location} {path} from-the-shell" in saved.stderr
     assert any(path.name == "manifest.json" for path in (home / "saved").rglob("*"))
 
     rescaled = command("rescale", detached, "3")
