@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import socket
+import sys
 
 import uvicorn
 
@@ -38,6 +39,7 @@ def serve(
             print(f"Dispatcher at {address}, jobs in {home.jobs}", flush=True)
             if token is not None:
                 print(f"Token required: it is in {home.root / 'dispatcher.json'}", flush=True)
+            print("  → penstock ui\n  → penstock run --detached job.py", file=sys.stderr, flush=True)
         config = uvicorn.Config(create_app(dispatcher, token=token), log_level="warning", timeout_keep_alive=30)
         uvicorn.Server(config).run(sockets=[listening])
     finally:

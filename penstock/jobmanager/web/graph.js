@@ -66,7 +66,8 @@ function vertexBox(vertex, box, job, chosen, onSelect) {
   const choose = () => onSelect(vertex.id);
   const foot = HEAD + vertex.operators.length * OPERATOR;
   const [busy, pressed] = [live["busy-by-subtask"] ?? [], live["back-pressured-by-subtask"] ?? []];
-  const squares = Math.min(vertex.parallelism, Math.floor((box.width - 90) / SQUARE));
+  const room = Math.floor((box.width - 90) / SQUARE);
+  const squares = vertex.parallelism > room ? room - 3 : vertex.parallelism; // and how many more there are
   const slots = `${vertex.parallelism} slot${vertex.parallelism === 1 ? "" : "s"}`;
   return s("g", {
     class: bottleneck ? "vertex bottleneck" : "vertex", transform: `translate(${box.x} ${box.y})`, tabindex: 0, role: "button",
@@ -90,6 +91,7 @@ function vertexBox(vertex, box, job, chosen, onSelect) {
     x: 11 + i * SQUARE, y: foot + 25, width: 10, height: 10, rx: 2, class: "slot",
     style: { fill: shade(busy[i] ?? 0, pressed[i] ?? 0) },
   }, s("title", {}, `slot ${i}: busy ${percent(busy[i])}, back-pressured ${percent(pressed[i])}`))),
+  squares < vertex.parallelism && s("text", { x: 13 + squares * SQUARE, y: foot + 34, class: "faint" }, `+${vertex.parallelism - squares}`),
   s("text", { x: box.width - 11, y: foot + 34, "text-anchor": "end", class: "faint" }, `busy ${percent(live.busy)}`),
   s("text", { x: 11, y: foot + 50, class: "faint" }, slots),
   bottleneck ? [
