@@ -11,8 +11,10 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from penstock.common.configuration import hide_secrets
 from penstock.jobmanager.facts import VERSION
 from penstock.jobmanager.home import JobFolder, JobHome, this_process
 from penstock.jobmanager.life_cycle import Failure
@@ -20,6 +22,7 @@ from penstock.jobmanager.program import Program
 
 _FORMAT = 1
 _UPLOADED = re.compile(r"^[0-9a-f]{32}_")
+_OF_ONE_START = ("execution.state-recovery.", "penstock.job.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,32 @@ class Submission:
         values = {key: value for key, value in content.items() if key != "version"}
         program: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.pop("program").items()}
         return Submission(program=Program(**program), **values)
+
+
+def asked_for(submission: Submission, uploads: Path) -> dict[str, Any]:
+    """How a job was submitted, in REST's words: to ask for the same again, from a savepoint for one. Without what only that
+    start was about, and without secrets, which whoever asks again has to know."""
+    program = submission.program
+    uploaded = not program.is_module and Path(program.entry).parent == uploads
+    hidden = hide_secrets(submission.configuration)
+    kept = {
+        key: value
+        for key, value in submission.configuration.items()
+        if hidden[key] == value
+        and not key.startswith(_OF_ONE_START)
+        and key not in ("parallelism.default", "python.files")
+    }
+    return {
+        "program": Path(program.entry).name if uploaded else None,
+        "entry": program.entry,
+        "module": program.is_module,
+        "programArgsList": list(program.arguments),
+        "parallelism": submission.configuration.get("parallelism.default"),
+        "flinkConfiguration": kept,
+        "pyflink": program.pyflink,
+        "runtime": submission.runtime,
+        "pyFiles": [Path(file).name if uploaded else file for file in program.py_files],
+    }
 
 
 def start_driver(home: JobHome, submission: Submission) -> Submission:

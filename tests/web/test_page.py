@@ -198,8 +198,11 @@ def test_a_job_is_submitted_watched_saved_rescaled_stopped_and_resumed(
     stopped.get_by_role("button", name="Resume").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Savepoint or checkpoint")).to_have_value(path)
+    # What the job was given is in the form already.
+    expect(dialog.get_by_label("Arguments")).to_have_value("clickstream")
+    expect(dialog.get_by_label("Parallelism")).to_have_value("2")
+    expect(dialog.get_by_label("Runtime")).to_have_value("embedded")
     dialog.get_by_label("Arguments").fill("resumed")
-    dialog.get_by_label("Runtime").select_option("embedded")
     shoot(page, "resume-dialog")
     dialog.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("resumed")
@@ -296,6 +299,33 @@ def test_another_tab_leaves_the_page_and_the_focus_where_they_are(
     assert page.evaluate("scrollY") == before
     expect(page.get_by_role("link", name="Checkpoints")).to_be_focused()
     expect(page.get_by_role("link", name="Checkpoints")).to_have_attribute("aria-current", "page")
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
+    assert wrong == []
+
+
+def test_a_job_that_was_not_uploaded_is_run_again_from_where_its_program_is(
+    chromium: Browser, dispatcher: Endpoint, tmp_path: Path
+) -> None:
+    entry = program(tmp_path, "here.py", CLICKS)
+    asked = {"entry": str(entry), "programArgsList": ["two words"], "runtime": "embedded", "parallelism": 2}
+    job_id = dispatcher.ask(
+        "POST", "/jobs", body={**asked, "flinkConfiguration": {"a.password": "x", "b": "c: d"}}
+    ).body["jobid"]
+    page, wrong = open_page(chromium, dispatcher)
+    page.goto(f"{dispatcher.address}/#/jobs/{job_id}")
+    expect(state(page)).to_have_text("RUNNING")
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
+    page.get_by_role("button", name="Resume…").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Arguments")).to_have_value('"two words"')
+    expect(dialog.get_by_label("Settings")).to_have_value("b: c: d")  # no secrets
+    dialog.get_by_role("button", name="Resume").click()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_have_text("two words")
+    expect(state(page)).to_have_text("RUNNING")
+    assert job_id not in page.url
     act(page, "Cancel", "Cancel job")
     expect(state(page)).to_have_text("CANCELED")
     assert wrong == []

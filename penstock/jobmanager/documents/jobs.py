@@ -68,7 +68,8 @@ def timestamps(facts: Json) -> dict[str, int]:
     return {state.name: last.get(state.name, 0) for state in JobStatus}
 
 
-def details(facts: Json, bottleneck: str | None, program: str | None = None) -> Json:
+def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) -> Json:
+    """`asked_for`: how the job was submitted, if it was."""
     return {
         "jid": facts["job_id"],
         "name": facts["name"],
@@ -90,7 +91,8 @@ def details(facts: Json, bottleneck: str | None, program: str | None = None) -> 
         "totals": facts["totals"],
         "drivers": facts["drivers"],
         "slots": facts["slots"],
-        "program": program,
+        "program": None if asked_for is None else asked_for["program"],
+        "submitted": asked_for,
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
@@ -23,7 +22,7 @@ from penstock.jobmanager.rest.context import (
     not_found,
     respond,
 )
-from penstock.jobmanager.submission import Submission
+from penstock.jobmanager.submission import Submission, asked_for
 
 router = APIRouter(tags=["jobs"], responses=ERRORS)
 
@@ -64,9 +63,8 @@ def overview(dispatcher: TheDispatcher) -> Json:
 @router.get("/jobs/{jobid}")
 def job(dispatcher: TheDispatcher, facts: Facts) -> Json:
     submission = Submission.load(dispatcher.home.job(facts["job_id"]))
-    entry = None if submission is None else Path(submission.program.entry)
-    uploaded = entry is not None and entry.parent == dispatcher.home.programs
-    return documents.details(facts, bottleneck(facts), entry.name if entry is not None and uploaded else None)
+    asked = None if submission is None else asked_for(submission, dispatcher.home.programs)
+    return documents.details(facts, bottleneck(facts), asked)
 
 
 @router.get("/jobs/{jobid}/facts")

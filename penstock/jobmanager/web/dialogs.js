@@ -39,7 +39,7 @@ const folder = (name) => label("Folder", h("input", { name, placeholder: "the jo
 
 function savepointTaken(job, path, words) {
   const resume = h("button", { type: "button", class: "tiny" }, "Resume…");
-  resume.addEventListener("click", () => submitDialog({ savepoint: path, program: job.program }));
+  resume.addEventListener("click", () => submitDialog({ savepoint: path, before: job.submitted }));
   toast(`${words}: ${path}`, "good", resume);
 }
 
@@ -105,7 +105,13 @@ function settings(text) {
 // Words as a shell would split them: "two words" is one.
 const words = (text) => [...text.matchAll(/"([^"]*)"|'([^']*)'|(\S+)/g)].map((m) => m[1] ?? m[2] ?? m[3]);
 
-export async function submitDialog({ savepoint = "", program = null } = {}) {
+// A word as `words` takes it apart again.
+const quoted = (word) => (/^[^\s"']+$/.test(word) ? word : word.includes('"') ? `'${word}'` : `"${word}"`);
+
+const HERE = "/"; // a program on the JobManager's machine: no upload has such an id
+
+// `before`: how the job was submitted that is run again; what it was given then is in the form already.
+export async function submitDialog({ savepoint = "", before = null } = {}) {
   let files;
   try {
     files = (await get("/programs")).files.filter((file) => file.name.endsWith(".py"));
@@ -114,39 +120,45 @@ export async function submitDialog({ savepoint = "", program = null } = {}) {
     return;
   }
   const upload = h("input", { type: "file", name: "file", accept: ".py" });
-  const stored = h("select", { name: "stored" }, h("option", { value: "" }, "– upload a file –"),
-    files.map((f) => h("option", { value: f.id, selected: f.id === program }, `${f.name} (${f.id.slice(0, 6)}, ${new Date(f.uploaded).toLocaleString("sv-SE")})`)));
+  const here = before && !before.program;
+  const stored = h("select", { name: "stored" }, here && h("option", { value: HERE, selected: true }, before.entry),
+    h("option", { value: "" }, "– upload a file –"),
+    files.map((f) => h("option", { value: f.id, selected: f.id === before?.program }, `${f.name} (${f.id.slice(0, 6)}, ${new Date(f.uploaded).toLocaleString("sv-SE")})`)));
   const bring = label("Python file", upload);
   const show = () => { bring.hidden = stored.value !== ""; upload.required = stored.value === ""; };
   stored.addEventListener("change", show);
   show();
+  const options = [["", "default"], ["spark", "Spark"], ["embedded", "embedded (one process)"]];
   ask({
     title: savepoint ? "Resume from a savepoint" : "Submit a job", button: savepoint ? "Resume" : "Submit",
     fields: [
-      files.length > 0 && label("Program", stored), bring,
-      label("Arguments", h("input", { name: "arguments", autocomplete: "off" })),
+      (here || files.length > 0) && label("Program", stored), bring,
+      label("Arguments", h("input", { name: "arguments", autocomplete: "off", value: (before?.programArgsList ?? []).map(quoted).join(" ") })),
       h("div", { class: "columns" },
-        label("Parallelism", h("input", { name: "parallelism", type: "number", min: 1, max: 32768, placeholder: "as the program says" })),
-        label("Runtime", h("select", { name: "runtime" }, h("option", { value: "" }, "default"), h("option", { value: "spark" }, "Spark"),
-          h("option", { value: "embedded" }, "embedded (one process)")))),
+        label("Parallelism", h("input", { name: "parallelism", type: "number", min: 1, max: 32768, placeholder: "as the program says", value: before?.parallelism })),
+        label("Runtime", h("select", { name: "runtime" }, options.map(([value, text]) => h("option", { value, selected: value === (before?.runtime ?? "") }, text))))),
       label("Savepoint or checkpoint to start from", h("input", { name: "savepoint", value: savepoint, autocomplete: "off" }), "Empty: a fresh start"),
       check("allow", "Allow state that no operator of the program claims"),
-      label("Settings", h("textarea", { name: "settings", rows: 2, placeholder: "penstock.epoch.target: 2 s" }), "One name: value on each line"),
+      label("Settings", h("textarea", { name: "settings", rows: 2, placeholder: "penstock.epoch.target: 2 s" },
+        Object.entries(before?.flinkConfiguration ?? {}).map(([name, value]) => `${name}: ${value}`).join("\n")), "One name: value on each line"),
     ],
     async send(form) {
-      const flinkConfiguration = settings(form.get("settings"));
-      let id = stored.value;
-      if (!id) {
-        const body = new FormData();
-        body.append("jarfile", form.get("file"));
-        id = (await request("POST", "/programs/upload", { form: body })).filename;
-      }
-      const json = { programArgsList: words(form.get("arguments")), flinkConfiguration, allowNonRestoredState: form.has("allow") };
+      const json = { programArgsList: words(form.get("arguments")), flinkConfiguration: settings(form.get("settings")), allowNonRestoredState: form.has("allow") };
       if (form.get("parallelism")) json.parallelism = Number(form.get("parallelism"));
       if (form.get("runtime")) json.runtime = form.get("runtime");
       if (form.get("savepoint").trim()) json.savepointPath = form.get("savepoint").trim();
-      const { jobid } = await request("POST", `/programs/${encodeURIComponent(id)}/run`, { json });
+      const same = before && stored.value === (before.program ?? HERE);
+      if (same) Object.assign(json, { pyflink: before.pyflink, pyFiles: before.pyFiles });
+      const { jobid } = await (same && here
+        ? request("POST", "/jobs", { json: { ...json, entry: before.entry, module: before.module } })
+        : request("POST", `/programs/${encodeURIComponent(stored.value || await uploaded(form.get("file")))}/run`, { json }));
       location.hash = `#/jobs/${jobid}`;
     },
   });
+}
+
+async function uploaded(file) {
+  const body = new FormData();
+  body.append("jarfile", file);
+  return (await request("POST", "/programs/upload", { form: body })).filename;
 }

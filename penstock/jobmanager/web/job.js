@@ -139,7 +139,7 @@ async function resume(job) {
     const { latest } = await get(`/jobs/${job.jid}/checkpoints`);
     const [a, b] = [latest.savepoint, latest.completed];
     const newest = [a, b].filter(Boolean).sort((x, y) => y.latest_ack_timestamp - x.latest_ack_timestamp)[0];
-    await submitDialog({ savepoint: (a ?? newest)?.external_path ?? "", program: job.program });
+    await submitDialog({ savepoint: (a ?? newest)?.external_path ?? "", before: job.submitted });
   } catch (error) {
     toast(error.message, "bad");
   }

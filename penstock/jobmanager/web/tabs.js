@@ -86,7 +86,7 @@ async function checkpoints(body, job) {
     resumable(c) && h("button", {
       type: "button", class: "tiny", "data-key": `resume-${c.id}-${c.is_savepoint}`,
       "aria-label": `Resume from ${c.is_savepoint ? "savepoint" : "checkpoint"} ${c.id}`,
-      onclick: () => submitDialog({ savepoint: c.external_path, program: job.program }),
+      onclick: () => submitDialog({ savepoint: c.external_path, before: job.submitted }),
     }, "Resume…"));
   update(body,
     h("dl", { class: "numbers" }, numbers({
