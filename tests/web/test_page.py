@@ -366,6 +366,15 @@ def test_the_page_fits_a_phone_has_two_themes_and_works_from_the_keyboard(
     page.keyboard.press("Enter")
     expect(page.locator(".vertex").last).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_role("heading", name=re.compile("Subtasks of Reduce"))).to_be_visible()
+
+    # A dialog gives the focus back to its button, though that was drawn anew behind it.
+    page.get_by_role("button", name="Rescale…").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_label("Parallelism")).to_be_focused()
+    before = number(figure(page, "Records in"))
+    eventually(lambda: number(figure(page, "Records in")) > before, "a refresh")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Rescale…")).to_be_focused()
     act(page, "Cancel", "Cancel job")
     expect(state(page)).to_have_text("CANCELED")
     page.get_by_role("link", name="All jobs").click()

@@ -12,7 +12,12 @@ function ask({ title, fields, button, back = "Cancel", danger, send }) {
     h("div", { class: "buttons" }, close, go));
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
   close.addEventListener("click", () => dialog.close());
-  dialog.addEventListener("close", () => dialog.remove());
+  // The button that opened it has been drawn anew since: the browser cannot give the focus back to it, we can.
+  const opener = document.activeElement?.dataset?.key;
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    if (opener) document.querySelector(`[data-key="${CSS.escape(opener)}"]`)?.focus({ preventScroll: true });
+  });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     error.textContent = "";
