@@ -110,3 +110,17 @@ class Database:
             f"PostgreSQL at {self.name}: {what} failed: {text}. Check that the server runs and can be reached from here, and "
             f"that the user may do this; with a restart strategy the job tries again (one try waits {self.wait_s:g} s)"
         )
+
+
+class KeepsConnection:
+    """What a committer, an enumerator and a reader have in common: a connection that outlives an epoch."""
+
+    _connection: Any = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __del__(self) -> None:
+        self.close()  # of a job that was dropped after it failed

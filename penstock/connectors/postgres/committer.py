@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.connectors.postgres.client import Database, PostgresError, psycopg
+from penstock.connectors.postgres.client import Database, KeepsConnection, PostgresError, psycopg
 from penstock.connectors.postgres.encoding import DELETED, Segment, merge, unpack
 from penstock.connectors.postgres.markers import Markers
 from penstock.connectors.postgres.table import describe
@@ -22,11 +22,10 @@ _MEMORY = "select set_config('work_mem', '64MB', false), set_config('temp_buffer
 _PLACE = re.compile(r"COPY [^,]*, line (\d+)(?:, column ([^:]+))?")
 
 
-class TransactionCommitter(StagedCommitter):
+class TransactionCommitter(KeepsConnection, StagedCommitter):
     commits_beside_next_epoch = True  # the database works while the slots do
 
     def __init__(self, database: Database, table: str, keys: tuple[str, ...], sink_id: str) -> None:
-        self._connection: Any = None
         super().__init__(sink_id)
         self._database, self._table, self._keys = database, table, keys
         self._markers = Markers(sink_id)
@@ -47,14 +46,6 @@ class TransactionCommitter(StagedCommitter):
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def __del__(self) -> None:
-        self.close()  # of a job master that was dropped after it failed
 
     def _transact(self, epoch: int, job: str, name: str, staged: Sequence[StagedOutput]) -> None:
         what = f"committing epoch {epoch} of sink {self.sink_id} to table {self._table}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
-from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database, PostgresError
+from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database, KeepsConnection, PostgresError
 from penstock.errors import ConfigurationError
 from penstock.operators.convert import named_rows
 from penstock.records import Block, Rows
@@ -41,7 +41,7 @@ class Reading:
         return rows
 
 
-class PostgresEnumerator(SplitEnumerator):
+class PostgresEnumerator(KeepsConnection, SplitEnumerator):
     """State: the key's type, its highest value at the start, and the last value that was planned. Ranges go round robin to
     the splits."""
 
@@ -51,7 +51,6 @@ class PostgresEnumerator(SplitEnumerator):
         self._until: str | None = None
         self._after: str | None = None
         self._started = False
-        self._connection: Any = None
 
     def restore(self, state: Json) -> None:
         if state["version"] != _STATE_VERSION:
@@ -89,14 +88,6 @@ class PostgresEnumerator(SplitEnumerator):
         if finished:
             self.close()
         return SourcePlan(ranges=tuple(ranges), state=self._state(), finished=finished, records=records)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def __del__(self) -> None:
-        self.close()  # of a job that was dropped after it failed
 
     def _state(self) -> Json:
         return {"version": _STATE_VERSION, "type": self._type, "until": self._until, "after": self._after}
@@ -140,12 +131,11 @@ class PostgresEnumerator(SplitEnumerator):
         return list({end: (end, number) for end, number in found}.values())
 
 
-class PostgresReader(SplitReader):
+class PostgresReader(KeepsConnection, SplitReader):
     """Reads a range through a cursor of the server's, so that memory holds one block."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._connection: Any = None
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
         after, upto = split.start["after"], split.end["upto"]
@@ -171,14 +161,6 @@ class PostgresReader(SplitReader):
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def __del__(self) -> None:
-        self.close()  # of a subtask that was dropped after it failed
 
 
 class PostgresSource(Source):
