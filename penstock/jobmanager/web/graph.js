@@ -62,6 +62,7 @@ function vertexBox(vertex, box, job, chosen, onSelect) {
   const bottleneck = job.bottleneck === vertex.id;
   const label = `${vertex.name}, parallelism ${vertex.parallelism}, in ${rate(live["records-in-per-second"])}, ` +
     `out ${rate(live["records-out-per-second"])}, busy ${percent(live.busy)}, ` +
+    `${live.committing > 0.1 ? `committing ${percent(live.committing)}, ` : ""}` +
     `back-pressured ${percent(live["back-pressured"])}${bottleneck ? ", the bottleneck" : ""}`;
   const choose = () => onSelect(vertex.id);
   const foot = HEAD + vertex.operators.length * OPERATOR;
@@ -92,7 +93,8 @@ function vertexBox(vertex, box, job, chosen, onSelect) {
     style: { fill: shade(busy[i] ?? 0, pressed[i] ?? 0) },
   }, s("title", {}, `slot ${i}: busy ${percent(busy[i])}, back-pressured ${percent(pressed[i])}`))),
   squares < vertex.parallelism && s("text", { x: 13 + squares * SQUARE, y: foot + 34, class: "faint" }, `+${vertex.parallelism - squares}`),
-  s("text", { x: box.width - 11, y: foot + 34, "text-anchor": "end", class: "faint" }, `busy ${percent(live.busy)}`),
+  s("text", { x: box.width - 11, y: foot + 34, "text-anchor": "end", class: "faint" },
+    live.committing > Math.max(live.busy, 0.1) ? `committing ${percent(live.committing)}` : `busy ${percent(live.busy)}`),
   s("text", { x: 11, y: foot + 50, class: "faint" }, slots),
   bottleneck ? [
     s("rect", { x: box.width - 88, y: foot + 38, width: 78, height: 17, rx: 8, class: "badge" }),
