@@ -16,9 +16,10 @@ from typing import Final
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.ids import VertexId
 
-_SHARE: Final = (
-    0.25  # of the epoch: if even the slowest vertex worked less, the time went elsewhere (planning, storage)
-)
+# Of the epoch: if even the slowest vertex worked less, the time went elsewhere (planning, Spark, storage). Where admission has
+# bounded what was read, so that the records' part of a long epoch is small, less is enough: they were bounded because of it.
+_SHARE: Final = 0.25
+_SHARE_OF_BOUNDED: Final = 0.1
 _ALL_IT_GOT: Final = 0.95
 _A_MOMENT_MS: Final = 1.0  # it takes as much to ask whether a commit is over
 
@@ -37,9 +38,16 @@ class EpochBounds:
             return duration_ms > self.interval_ms
         if duration_ms > self.target_ms:
             return True
+        return self._more_to_read(read) and duration_ms >= self.target_ms / 2
+
+    def least_share(self, read: Iterable[int]) -> float:
+        """What part of a held-up epoch a vertex has to have worked to be the reason."""
+        bounded = self.target_ms is not None and self._more_to_read(read)
+        return _SHARE_OF_BOUNDED if bounded else _SHARE
+
+    def _more_to_read(self, read: Iterable[int]) -> bool:
         admitted = self.admitted
-        more_to_read = admitted is not None and any(records >= admitted * _ALL_IT_GOT for records in read)
-        return more_to_read and duration_ms >= self.target_ms / 2
+        return admitted is not None and any(records >= admitted * _ALL_IT_GOT for records in read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +66,10 @@ class CommitTime:
         return max(work_ms + self.held_ms, self.took_ms) if self.held_ms > _A_MOMENT_MS else work_ms
 
 
-def slowest(work_ms: Mapping[VertexId, float], duration_ms: float) -> VertexId | None:
+def slowest(work_ms: Mapping[VertexId, float], duration_ms: float, least_share: float = _SHARE) -> VertexId | None:
     """The vertex that worked longest; None if that does not explain the epoch's length."""
     found = max(work_ms, key=lambda vertex: work_ms[vertex], default=None)
-    return None if found is None or work_ms[found] < duration_ms * _SHARE else found
+    return None if found is None or work_ms[found] < duration_ms * least_share else found
 
 
 def feeders(graph: JobGraph, vertex: VertexId) -> frozenset[VertexId]:

@@ -41,11 +41,12 @@ def epoch_report(
         if node.kind == "sink"
     ]
     bounds = bounds or EpochBounds()
-    held_up = bounds.held_up(duration_ms, (source["records_in"] for source in sources))
+    read = [source["records_in"] for source in sources]
+    held_up = bounds.held_up(duration_ms, read)
     committed = _by_vertex(graph, commits or {})
     for vertex_id, spent in committed.items():
         of_vertex[vertex_id]["commit_ms"] = round(spent.took_ms, 2)
-    bottleneck = _press(graph, of_vertex, acks, duration_ms, committed) if held_up else None
+    bottleneck = _press(graph, of_vertex, acks, duration_ms, committed, bounds.least_share(read)) if held_up else None
     return EpochReport(
         epoch=plan.epoch,
         wall_ms=wall_ms,
@@ -77,11 +78,12 @@ def _press(
     acks: Mapping[TaskId, TaskAck],
     duration_ms: float,
     committed: Mapping[VertexId, CommitTime],
+    least_share: float,
 ) -> int | None:
     """The vertex that held the epoch up; those that feed it get the time they waited for it."""
     work = {vertex: _work_ms([ack for task, ack in acks.items() if task.vertex == vertex]) for vertex in reports}
     work |= {vertex: spent.after(work[vertex]) for vertex, spent in committed.items()}
-    found = slowest(work, duration_ms)
+    found = slowest(work, duration_ms, least_share)
     if found is None:
         return None
     for vertex in feeders(graph.job, found):

@@ -51,10 +51,10 @@ def test_each_shortcoming_is_found() -> None:
 def test_a_slow_sink_is_named_epochs_stay_short_and_nothing_is_lost(tmp_path: Path) -> None:
     """What needs minutes, or a machine of one's own, is not asked of it here: memory over time, throughput to the percent."""
     checks = run(
-        tmp_path, how="write", before_s=8, slow_s=34, after_s=16, every_s=1, rate=4000, console=Console(quiet=True)
+        tmp_path, how="write", before_s=8, slow_s=34, after_s=16, every_s=1, rate=4000, console=Console(width=140)
     )
     found = {check.what: check for check in checks}
-    assert found["samples that name the sink"].found >= 0.8
-    assert found["median epoch, ms"].found < 2000
+    assert found["samples that name the sink"].found >= 0.7
+    assert found["median epoch, ms"].found < 3000
     assert found["records/s after, of before"].found > 0.5
     assert found["the page names the sink"].passed

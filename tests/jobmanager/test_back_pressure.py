@@ -53,6 +53,15 @@ def test_the_slowest_vertex_is_to_blame_unless_the_time_went_elsewhere() -> None
     assert slowest({}, 1000) is None
 
 
+def test_where_admission_has_bounded_the_records_less_of_the_epoch_is_enough() -> None:
+    """Spark took 2 s of 2.7: records were bounded so that the sink works for half a second, because it is slow."""
+    bounds = EpochBounds(target_ms=1000, admitted=500)
+    assert slowest({SOURCE: 10, SINK: 500}, 2700, bounds.least_share([500])) == SINK
+    assert slowest({SOURCE: 10, SINK: 500}, 2700, bounds.least_share([200])) is None
+    assert slowest({SOURCE: 10, SINK: 200}, 2700, bounds.least_share([500])) is None
+    assert EpochBounds(admitted=500).least_share([500]) == EpochBounds().least_share([10**6]) == 0.25
+
+
 def test_a_feeder_waits_while_the_bottleneck_works_but_not_while_it_works_itself() -> None:
     assert waited_ms(duration_ms=1000, busy_ms=100, blocked_ms=0, bottleneck_ms=700) == 700
     assert waited_ms(duration_ms=1000, busy_ms=600, blocked_ms=0, bottleneck_ms=700) == 400
