@@ -14,19 +14,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 import pyarrow.parquet as pq
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from examples.cluster.job import reading
+from examples.cluster.view import View, Worker
 from penstock.jobmanager.home import JobHome
-from penstock.spark.standalone import StandaloneCluster, standalone_cluster
+from penstock.spark.standalone import standalone_cluster
 
 PROJECT = Path(__file__).parents[2]
 FOLDER = PROJECT / "demo-output" / "cluster"
@@ -84,37 +82,85 @@ def _driver(master: str) -> Iterator[subprocess.Popen[bytes]]:
             process.wait(10)
 
 
+class Cluster(Protocol):
+    """What is watched of a cluster."""
+
+    workers: list[subprocess.Popen[bytes]]
+
+    def kill_worker(self, number: int) -> int: ...
+    def worker_of(self, slot_pid: int) -> int | None: ...
+    def executors_of(self, number: int) -> list[int]: ...
+
+
 class Watch:
-    """What the job tells, and what was done to it, as a picture."""
+    """Follows the job's facts and the cluster's processes, and tells the view."""
 
-    def __init__(self, cluster: StandaloneCluster, console: Console) -> None:
-        self._cluster, self._console, self._began = cluster, console, time.monotonic()
-        self._homes: dict[int, int | None] = {}  # slot pid → worker number
-        self._notes: list[str] = []
+    def __init__(self, cluster: Cluster, view: View) -> None:
+        self._cluster, self._view = cluster, view
+        self._homes: dict[int, int] = {}  # slot pid → worker number
         self._facts: dict[str, Any] | None = None
-        self._epoch = 0
+        self._state = ""
+        self._lost: set[int] = set()  # slots that the killed worker had
+        self._killed: tuple[int, float] | None = None  # the newest epoch then, and when
+        self.recovery_s: float | None = None
 
-    def note(self, text: str) -> None:
-        self._notes.append(f"{time.monotonic() - self._began:5.1f} s  {text}")
-        if not self._console.is_terminal:
-            self._console.print(self._notes[-1], highlight=False)
+    def look(self, facts: dict[str, Any] | None) -> None:
+        self._facts = facts
+        if facts is not None:
+            self._look_at_job(facts)
+        self._look_at_workers()
 
-    def look(self) -> None:
-        found = JobHome(FOLDER / "home").all()
-        self._facts = found[0].facts() if found else None
-        for epoch in self.epochs:
-            if epoch["epoch"] > self._epoch:
-                self._epoch = epoch["epoch"]
-                if epoch["restored_tasks"] and self._epoch > 1:
-                    self.note(f"epoch {self._epoch}: {epoch['restored_tasks']} subtasks restored from a checkpoint")
-        for slot in self.slots:
+    def _look_at_job(self, facts: dict[str, Any]) -> None:
+        self._view.read = self.readings
+        for epoch in facts["epochs"]:
+            if epoch["epoch"] not in self._view.epochs:
+                self._view.epochs[epoch["epoch"]] = epoch
+                if epoch["epoch"] == 1:
+                    self._view.doing = "the job runs on both workers"
+        for number, slot in enumerate(self.slots):
             if slot not in self._homes and (worker := self._cluster.worker_of(slot)) is not None:
                 self._homes[slot] = worker
-                self.note(f"slot {slot} runs on worker {worker}")
+                self._view.note(f"slot {number} runs on worker {worker}, pid {slot}")
+        self._notice_recovery()
+        if facts["state"] != self._state:
+            self._state = facts["state"]
+            self._view.note(f"the job is {self._state}")
 
-    @property
-    def epochs(self) -> list[dict[str, Any]]:
-        return [] if self._facts is None else list(self._facts["epochs"])
+    def _look_at_workers(self) -> None:
+        self._view.workers = [
+            Worker(
+                number=number,
+                pid=worker.pid,
+                alive=worker.poll() is None,
+                executors=self._cluster.executors_of(number),
+                slots=[(i, slot) for i, slot in enumerate(self.slots) if self._homes.get(slot) == number],
+            )
+            for number, worker in enumerate(self._cluster.workers)
+        ]
+
+    def _notice_recovery(self) -> None:
+        """The first epoch that ran without the lost slots. One that was under way may still end with them: executors notice
+        the death of their worker a moment later."""
+        if self._killed is None or self.recovery_s is not None or self._lost & set(self.slots):
+            return
+        since = [epoch for number, epoch in self._view.epochs.items() if number > self._killed[0]]
+        if not since:
+            return
+        self.recovery_s = time.monotonic() - self._killed[1]
+        restored = sum(epoch["restored_tasks"] for epoch in since)
+        self._view.doing = "the job runs on the worker that is left"
+        self._view.note(
+            f"epoch {since[-1]['epoch']} is complete without them, {self.recovery_s:.1f} s after the kill: {restored} subtasks "
+            "were restored from the checkpoint before",
+            "bold green",
+        )
+
+    def kill(self, worker: int) -> None:
+        self._lost = {slot for slot in self.slots if self._cluster.worker_of(slot) == worker}
+        self._killed = (max(self._view.epochs, default=0), time.monotonic())
+        pid = self._cluster.kill_worker(worker)
+        self._view.doing = "recovering: Spark repeats the lost tasks, a new slot restores their state"
+        self._view.note(f"kill -9 {pid}: worker {worker} is gone, and its executor and slots with it", "bold red")
 
     @property
     def slots(self) -> list[int]:
@@ -131,49 +177,38 @@ class Watch:
     def a_worker_with_a_slot(self) -> int | None:
         return next((number for slot in self.slots if (number := self._cluster.worker_of(slot)) is not None), None)
 
-    def __rich__(self) -> Group:
-        table = Table(box=None, padding=(0, 3, 0, 0))
-        for column in ("worker", "process", "slots"):
-            table.add_column(column)
-        for number, worker in enumerate(self._cluster.workers):
-            alive = worker.poll() is None
-            here = ", ".join(str(slot) for slot in self.slots if alive and self._homes.get(slot) == number)
-            state = f"pid {worker.pid}" if alive else Text(f"pid {worker.pid} killed", style="bold red")
-            table.add_row(str(number), state, here or "–")
-        done = min(self.readings, READINGS)
-        bar = Table.grid(padding=(0, 2))
-        bar.add_row(ProgressBar(total=READINGS, completed=done, width=40), f"{done:,} of {READINGS:,} readings")
-        return Group(bar, table, Text("\n".join(self._notes)))
 
-
-def _run(console: Console) -> None:
-    console.print("Starting a Spark master and two workers on 127.0.0.1 …")
+def _run(view: View) -> Watch:
     with standalone_cluster(FOLDER / "cluster") as cluster, _driver(cluster.address) as driver:
-        watch = Watch(cluster, console)
-        watch.note(f"penstock run --master {cluster.address} -p 2 examples/cluster/job.py")
-        killed: int | None = None
+        watch = Watch(cluster, view)
+        view.note(f"a Spark master at {cluster.address} with {len(cluster.workers)} workers")
+        view.note(f"penstock run --master {cluster.address} -p 2 examples/cluster/job.py")
+        view.doing = "the driver starts its Spark session, Spark its executors, executors the slots"
+        killed = False
         deadline = time.monotonic() + TIMEOUT_S
-        show = Live(watch, console=console, refresh_per_second=4) if console.is_terminal else contextlib.nullcontext()
-        with show:
-            while driver.poll() is None:
-                if time.monotonic() > deadline:
-                    raise DemoFailed(f"the job did not end within {TIMEOUT_S:.0f} s; see {FOLDER}/driver.log")
-                watch.look()
-                if killed is None and watch.readings >= KILL_AT * READINGS:
-                    killed = watch.a_worker_with_a_slot()
-                    if killed is not None:
-                        watch.note(f"kill -9 {cluster.kill_worker(killed)}: worker {killed} is gone, its slots with it")
-                time.sleep(0.1)
-            watch.look()
+        while driver.poll() is None:
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the job did not end within {TIMEOUT_S:.0f} s; see {FOLDER}/driver.log")
+            watch.look(_facts())
+            if not killed and watch.readings >= KILL_AT * READINGS:
+                worker = watch.a_worker_with_a_slot()
+                if worker is not None:
+                    watch.kill(worker)
+                    killed = True
+            time.sleep(0.1)
+        watch.look(_facts())
         if driver.returncode != 0:
             raise DemoFailed(f"the driver ended with {driver.returncode}; see {FOLDER}/driver.log")
-        if killed is None:
+        if not killed:
             raise DemoFailed("the job ended before a worker was killed: nothing was shown")
-        verify(FOLDER / "output", READINGS)
-        console.print(
-            f"\n[bold green]Right:[/] {READINGS:,} readings, each exactly once, with a worker killed on "
-            f"the way and {watch.restarts} restarts of the job."
-        )
+        view.doing = "the job has ended; the cluster ends"
+    view.doing, view.over = "everything has ended", True
+    return watch
+
+
+def _facts() -> dict[str, Any] | None:
+    found = JobHome(FOLDER / "home").all()
+    return found[0].facts() if found else None
 
 
 def verify(output: Path, readings: int) -> None:
@@ -202,13 +237,26 @@ def main() -> int:
     console = Console()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    began = time.monotonic()
+    view = View(console=console, readings=READINGS)
     try:
-        _run(console)
+        with Live(view, console=console, refresh_per_second=8) if console.is_terminal else contextlib.nullcontext():
+            watch = _run(view)
+        verify(FOLDER / "output", READINGS)
+    except KeyboardInterrupt:
+        console.print("stopped; the driver and the cluster have ended")
+        return 130
     except DemoFailed as error:
         console.print(f"[bold red]{error}[/]")
         return 1
-    console.print(f"{time.monotonic() - began:.0f} s in all. Logs, job folder and output: {FOLDER}")
+    lost = "never" if watch.recovery_s is None else f"after {watch.recovery_s:.1f} s"
+    restarts = "without a restart of the job" if watch.restarts == 0 else f"with {watch.restarts} restarts of the job"
+    console.print(f"[bold green]Right:[/] {READINGS:,} readings, each exactly once.", highlight=False)
+    console.print(
+        f"A worker was killed; the next epoch was complete {lost}, {restarts}. {time.monotonic() - view.began:.0f} s in all.",
+        highlight=False,
+    )
+    home, output = (str((FOLDER / name).relative_to(PROJECT)) for name in ("home", "output"))
+    console.print(f"  output: {output}\n  → penstock info --dir {home} meters", highlight=False, soft_wrap=True)
     return 0
 
 

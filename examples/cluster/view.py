@@ -23,6 +23,7 @@ class Worker:
     number: int
     pid: int
     alive: bool
+    executors: Sequence[int]  # pids
     slots: Sequence[tuple[int, int]]  # (number, pid) of the slot processes that run below it
 
 
@@ -37,6 +38,7 @@ class View:
     workers: list[Worker] = field(default_factory=list)
     epochs: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by number
     read: int = 0
+    over: bool = False
     notes: list[tuple[float, str, str]] = field(default_factory=list)
     spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
 
@@ -68,7 +70,7 @@ class View:
         bar = Text.assemble(("━" * round(done * 40), "cyan"), ("━" * (40 - round(done * 40)), "bright_black"))
         elapsed = Text(f"{time.monotonic() - self.began:.0f} s", "bright_black")
         self.spinner.update(text=Text(self.doing, "bold"))
-        grid.add_row(self.spinner, elapsed)
+        grid.add_row(Text(f"✓ {self.doing}", "bold green") if self.over else self.spinner, elapsed)
         grid.add_row(Text.assemble(bar, f"  {done:4.0%}  {self.read:,} of {self.readings:,} readings"), "")
         return grid
 
@@ -77,10 +79,11 @@ class View:
         for worker in self.workers:
             name = f"worker {worker.number}"
             if worker.alive:
-                slots = ", ".join(f"slot {number} (pid {pid})" for number, pid in worker.slots) or "no slot yet"
-                table.add_row(Text(f"● {name}", "green"), f"pid {worker.pid}", slots)
+                executors = ", ".join(f"executor {pid}" for pid in worker.executors) or "no executor"
+                slots = ", ".join(f"slot {number} ({pid})" for number, pid in worker.slots) or "no slot"
+                table.add_row(Text(f"● {name}", "green"), str(worker.pid), executors, slots)
             else:
-                table.add_row(Text(f"✗ {name}", "bold red"), f"pid {worker.pid}", Text("killed", "bold red"))
+                table.add_row(Text(f"✗ {name}", "bold red"), str(worker.pid), Text("killed", "bold red"), "")
         return table
 
     def _epochs(self) -> list[RenderableType]:

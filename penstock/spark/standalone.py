@@ -37,6 +37,10 @@ class StandaloneCluster:
         worker.wait(10)
         return worker.pid
 
+    def executors_of(self, number: int) -> list[int]:
+        """The pids of the executors that a worker has started and that live."""
+        return [child.pid for child in _children(self.workers[number].pid)]
+
     def worker_of(self, slot_pid: int) -> int | None:
         """The number of the worker below which a slot process runs; None if the slot or its executor is gone."""
         try:
