@@ -285,6 +285,23 @@ def inside(inner: Locator, outer: Locator) -> None:
     assert a["y"] + a["height"] <= b["y"] + b["height"]
 
 
+_COMMITTING = """async () => {
+  const { graph } = await import("./graph.js");
+  const rates = { "records-in-per-second": 5, "records-out-per-second": 0, busy: 0.02, committing: 0.8, "back-pressured": 0 };
+  const vertex = { id: "a", name: "sink", level: 0, parallelism: 40, operators: [{ name: "sink", stateful: false }], rates };
+  const job = { state: "RUNNING", vertices: [vertex], epochs: [], bottleneck: "a", plan: { nodes: [{ id: "a", inputs: [] }] } };
+  return [...graph(job, { onSelect() {}, upright: false, room: 800 }).querySelectorAll("text")].map((e) => e.textContent);
+}"""
+
+
+def test_a_sink_whose_commits_are_slow_is_not_shown_as_idle(chromium: Browser, dispatcher: Endpoint) -> None:
+    page, _ = open_page(chromium, dispatcher)
+    words = page.evaluate(_COMMITTING)
+    assert "committing 80 %" in words
+    assert "+31" in words, "slots that do not fit into the box"
+    assert "bottleneck" in words
+
+
 def test_another_tab_leaves_the_page_and_the_focus_where_they_are(
     chromium: Browser, dispatcher: Endpoint, tmp_path: Path
 ) -> None:

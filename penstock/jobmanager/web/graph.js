@@ -60,9 +60,10 @@ function cut(text, pixels, letter) {
 function vertexBox(vertex, box, job, chosen, onSelect) {
   const live = vertex.rates;
   const bottleneck = job.bottleneck === vertex.id;
+  // Commits of sinks are made by the driver: subtasks that wait for them are not busy.
+  const work = live.committing > Math.max(0.1, live.busy) ? `committing ${percent(live.committing)}` : `busy ${percent(live.busy)}`;
   const label = `${vertex.name}, parallelism ${vertex.parallelism}, in ${rate(live["records-in-per-second"])}, ` +
-    `out ${rate(live["records-out-per-second"])}, busy ${percent(live.busy)}, ` +
-    `${live.committing > 0.1 ? `committing ${percent(live.committing)}, ` : ""}` +
+    `out ${rate(live["records-out-per-second"])}, ${work}, ` +
     `back-pressured ${percent(live["back-pressured"])}${bottleneck ? ", the bottleneck" : ""}`;
   const choose = () => onSelect(vertex.id);
   const foot = HEAD + vertex.operators.length * OPERATOR;
@@ -79,7 +80,7 @@ function vertexBox(vertex, box, job, chosen, onSelect) {
   s("title", {}, label),
   s("rect", { width: box.width, height: box.height, rx: 9, class: "box" }),
   s("rect", { x: 3, y: 3, width: box.width - 6, height: HEAD - 4, rx: 6, class: "tint",
-    style: { fill: shade(live.busy, live["back-pressured"]) } }),
+    style: { fill: shade(Math.max(live.busy, live.committing ?? 0), live["back-pressured"]) } }),
   s("text", { x: 11, y: 20, class: "title" }, cut(vertex.operators[0]?.name ?? vertex.name, box.width - 52, 7.9)),
   s("text", { x: box.width - 11, y: 20, "text-anchor": "end", class: "title" }, `×${vertex.parallelism}`),
   vertex.operators.map((operator, i) => [
@@ -93,8 +94,7 @@ function vertexBox(vertex, box, job, chosen, onSelect) {
     style: { fill: shade(busy[i] ?? 0, pressed[i] ?? 0) },
   }, s("title", {}, `slot ${i}: busy ${percent(busy[i])}, back-pressured ${percent(pressed[i])}`))),
   squares < vertex.parallelism && s("text", { x: 13 + squares * SQUARE, y: foot + 34, class: "faint" }, `+${vertex.parallelism - squares}`),
-  s("text", { x: box.width - 11, y: foot + 34, "text-anchor": "end", class: "faint" },
-    live.committing > Math.max(live.busy, 0.1) ? `committing ${percent(live.committing)}` : `busy ${percent(live.busy)}`),
+  s("text", { x: box.width - 11, y: foot + 34, "text-anchor": "end", class: "faint" }, work),
   s("text", { x: 11, y: foot + 50, class: "faint" }, slots),
   bottleneck ? [
     s("rect", { x: box.width - 88, y: foot + 38, width: 78, height: 17, rx: 8, class: "badge" }),

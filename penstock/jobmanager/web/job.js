@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { cancelDialog, rescaleDialog, savepointDialog, stopDialog, submitDialog } from "./dialogs.js";
 import { badge, h, toast, update } from "./dom.js";
-import { behind, clock, count, duration, rate, settingMs, shortName, watermark } from "./format.js";
+import { behind, clock, count, duration, percent, rate, settingMs, shortName, watermark } from "./format.js";
 import { graph, hasFeedback } from "./graph.js";
 import { latencies, slowest } from "./latency.js";
 import { numbers, TABS } from "./tabs.js";
@@ -106,6 +106,7 @@ function notes(job, failure) {
     failure && h("p", { class: "note bad", role: "alert" }, h("strong", {}, shortName(failure.exceptionName)), ": ", failure.message.split("\n")[0], " ",
       h("a", { href: `#/jobs/${job.jid}/exceptions`, "data-key": "see-exceptions" }, "Details")),
     slow && h("p", { class: "note" }, "The bottleneck is ", h("strong", {}, slow.name), ": it holds epochs up, and what feeds it waits. ",
+      slow.rates.committing > Math.max(0.1, slow.rates.busy) && `Its commits take ${percent(slow.rates.committing)} of the time. `,
       job.epochs.at(-1)?.admitted != null && `A source may read ${count(job.epochs.at(-1).admitted)} records an epoch now.`),
     restarts,
   ];
