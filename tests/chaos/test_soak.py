@@ -8,7 +8,9 @@ import pytest
 
 from tests.chaos.soak import Sample, growth
 
-STEADY = Sample(at_s=0, rss_mib=200, open_files=40, threads=12, processes=1, job_files=20, epoch=0, restarts=0)
+STEADY = Sample(
+    at_s=0, rss_mib=200, open_files=40, threads=12, jvm_threads=300, processes=1, job_files=20, epoch=0, restarts=0
+)
 
 
 def test_filling_caches_and_a_wave_are_no_growth() -> None:
@@ -18,7 +20,8 @@ def test_filling_caches_and_a_wave_are_no_growth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measure", "step"), [("rss_mib", 5.0), ("open_files", 1), ("threads", 1), ("processes", 1), ("job_files", 3)]
+    ("measure", "step"),
+    [("rss_mib", 5.0), ("open_files", 1), ("threads", 1), ("jvm_threads", 5), ("processes", 1), ("job_files", 3)],
 )
 def test_a_slow_leak_of_anything_is_growth(measure: str, step: float) -> None:
     samples = [replace(STEADY, **{measure: getattr(STEADY, measure) + step * n}) for n in range(40)]
