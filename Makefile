@@ -19,10 +19,10 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-state chaos chaos-kafka slow-sink soak clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-postgres bench-state chaos chaos-kafka slow-sink soak clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  make test PYTEST_ARGS="-k barrier -x" hands arguments to pytest; PYTHON=python3.12 picks the interpreter of a new .venv.'
 
@@ -99,6 +99,9 @@ soak: setup ## twenty minutes of a job that fails and restarts: memory, files, t
 
 bench-kafka: setup kafka ## throughput from Kafka to Kafka beside a plain loop and Spark's connector
 	$(BIN)/python -m benchmarks.kafka
+
+bench-postgres: setup java postgres ## rows into PostgreSQL beside plain loops, appended and upserted
+	$(BIN)/python -m benchmarks.postgres
 
 clean: ## delete caches, builds and reports (.venv stays)
 	rm -rf build dist reports .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log

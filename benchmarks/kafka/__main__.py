@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -13,13 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import sides
 from tests.servers.kafka import KafkaServer
 from tests.servers.topics import Topics
 
-REPOSITORY = Path(__file__).parents[2]
 PARTITIONS = 4
-RESULTS = REPOSITORY / "benchmarks" / "results" / "kafka.md"
-_TIMEOUT_S = 300
+RESULTS = sides.REPOSITORY / "benchmarks" / "results" / "kafka.md"
 
 
 class Bench:
@@ -41,7 +39,7 @@ class Bench:
     def run(self, name: str, *, processes: int = 1, **more: Any) -> dict[str, Any]:
         """All records through one competitor, checked by an independent reader."""
         output = self.topics.create(PARTITIONS, prefix=f"out-{name}")
-        started, running = time.monotonic(), []
+        started, specs = time.monotonic(), []
         for index in range(processes):
             mine = list(range(index, PARTITIONS, processes))
             spec = {
@@ -53,22 +51,8 @@ class Bench:
                 "batch": self.batch,
                 **more,
             }
-            answer = self.folder / f"{output}-{index}.json"
-            log = (self.folder / f"{output}-{index}.log").open("wb")
-            process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.kafka.sides", name, json.dumps(spec), str(answer)],
-                cwd=REPOSITORY,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(REPOSITORY)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            running.append((process, answer, log.name))
-        answers = []
-        for process, answer, log_name in running:
-            if process.wait(_TIMEOUT_S):
-                raise RuntimeError(f"{name} failed:\n{Path(log_name).read_text()[-2000:]}")
-            answers.append(json.loads(answer.read_text()))
+            specs.append(spec)
+        answers = sides.run("benchmarks.kafka.sides", name, specs, self.folder, output)
         found = len(self.topics.values(output))
         rate = sum(answer["records"] for answer in answers) / max(answer["seconds"] for answer in answers)
         return {**answers[0], "rate": rate, "found": found, "whole_s": time.monotonic() - started}

@@ -1,15 +1,15 @@
-"""The competitors, each run as a process of its own: `python -m benchmarks.kafka.sides NAME JSON`. Prints one JSON line."""
+"""The competitors between two topics."""
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from benchmarks.sides import environment, main, steady
 
 
 def change(value: bytes) -> bytes:
@@ -73,7 +73,7 @@ def plain(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def penstock(spec: dict[str, Any]) -> dict[str, Any]:
-    from penstock.common import Configuration, WatermarkStrategy
+    from penstock.common import WatermarkStrategy
     from penstock.common.serialization import ByteArraySchema
     from penstock.connectors.kafka import (
         DeliveryGuarantee,
@@ -83,7 +83,6 @@ def penstock(spec: dict[str, Any]) -> dict[str, Any]:
         KafkaSink,
         KafkaSource,
     )
-    from penstock.datastream import StreamExecutionEnvironment
 
     class Part(ByteArraySchema):
         def __init__(self, index: int) -> None:
@@ -93,21 +92,7 @@ def penstock(spec: dict[str, Any]) -> dict[str, Any]:
             part: bytes = element[self._index]
             return part
 
-    folder = tempfile.mkdtemp(prefix="penstock-kafka-bench-")
-    config = Configuration()
-    for key, value in {
-        "penstock.runtime": spec.get("runtime", "spark"),
-        "penstock.job.dir": folder,
-        "execution.checkpointing.interval": "0 ms",
-        "penstock.epoch.interval": "1 ms",
-        "penstock.epoch.max-records": str(spec["batch"]),
-        "penstock.block.size": "20000",
-        "spark.master": "local[2,4]",
-        "penstock.spark.log-level": "OFF",
-    }.items():
-        config.set_string(key, value)
-    env = StreamExecutionEnvironment.get_execution_environment(config)
-    env.set_parallelism(2)
+    env = environment(spec)
     source = (
         KafkaSource.builder()
         .set_bootstrap_servers(spec["servers"])
@@ -130,21 +115,7 @@ def penstock(spec: dict[str, Any]) -> dict[str, Any]:
     stream.map(lambda pair: (pair[0], change(pair[1]))).sink_to(builder.build())
     client = env.execute_async("kafka")
     client.get_job_execution_result().result()
-    reports = [report for report in client.epoch_reports() if report.records_in]
-    # The first epoch starts the slots; the rates of the plain loop do not contain its start either.
-    steady = reports[1:]
-    seconds = (steady[-1].wall_ms - reports[0].wall_ms) / 1000
-    return {
-        "records": sum(report.records_in for report in steady),
-        "seconds": seconds,
-        "epochs": len(steady),
-        "profile": {
-            "epoch_ms": sum(r.duration_ms for r in steady) / len(steady),
-            "commit_ms": sum(r.commit_ms for r in steady) / len(steady),
-            "manifest_ms": sum(r.manifest_ms for r in steady) / len(steady),
-            "busy_ms_per_subtask": sum(v["busy_ms"] for r in steady for v in r.vertices) / len(steady) / 2,
-        },
-    }
+    return steady(client.epoch_reports(), 2)
 
 
 def spark(spec: dict[str, Any]) -> dict[str, Any]:
@@ -194,5 +165,4 @@ def spark(spec: dict[str, Any]) -> dict[str, Any]:
 SIDES = {"plain": plain, "penstock": penstock, "spark": spark}
 
 if __name__ == "__main__":
-    result = SIDES[sys.argv[1]](json.loads(sys.argv[2]))
-    Path(sys.argv[3]).write_text(json.dumps(result))
+    main(SIDES)

@@ -1,0 +1,1 @@
+"""Rows into PostgreSQL: appended and upserted, beside loops that do it by hand."""
