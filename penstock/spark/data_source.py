@@ -85,7 +85,7 @@ class _Reader(DataSourceStreamReader):
 
     def read(self, partition: _Range) -> Iterator[Any]:  # type: ignore[override]  # Spark hands back what `partitions` gave
         reader = self._source.create_reader()
-        arrow = to_arrow_schema(self._schema)
+        arrow = to_arrow_schema(self._schema, timezone="UTC")  # of columns of instants, whatever the session's zone is
         try:
             for block in reader.read(partition.split, _BLOCK):
                 if isinstance(block, SideRows):  # a DataFrame has no side outputs

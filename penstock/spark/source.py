@@ -24,6 +24,7 @@ def spark_source(
             raise JobDefinitionError(f"from_spark: the {what} column {name!r} is not among {frame.columns}")
     if timestamp is not None:
         strategy = strategy.with_timestamp_assigner(ColumnTimestampAssigner(timestamp))
-    schema = to_arrow_schema(frame.schema)
+    # As Spark hands them to Python: instants in the zone of the session.
+    schema = to_arrow_schema(frame.schema, timezone=frame.sparkSession.conf.get("spark.sql.session.timeZone"))
     type_info = row_type_of(schema)
     return SparkSource(frame=frame, split=split, bounded=bounded), strategy, type_info

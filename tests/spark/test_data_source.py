@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,9 @@ def test_a_columnar_source_with_splits_is_read_whole(spark: SparkSession, tmp_pa
     source = DataGeneratorSource(Clickstream(), 1000, splits=3)
     rows = collect(read_stream(spark, source, "event_id long, user long"), tmp_path)
     assert sorted(row[0] for row in rows) == list(range(1000))  # type: ignore[type-var]
+
+
+def test_instants_are_the_same_in_any_zone(spark: SparkSession, tmp_path: Path) -> None:
+    source = CollectionSource([(n, datetime.fromtimestamp(1_000_000 + n, UTC)) for n in range(3)])
+    frame = read_stream(spark, source, "n long, at timestamp").selectExpr("n", "unix_millis(at)")
+    assert sorted(collect(frame, tmp_path)) == [(n, (1_000_000 + n) * 1000) for n in range(3)]

@@ -53,15 +53,24 @@ def environment(config: Configuration) -> StreamExecutionEnvironment:
     return env
 
 
+@pytest.mark.parametrize(
+    "event_time",
+    [
+        "time",
+        "timestamp_millis(time)",
+        "cast(to_utc_timestamp(timestamp_millis(time), current_timezone()) as timestamp_ntz)",
+    ],
+    ids=["milliseconds", "timestamp", "timestamp without a zone"],
+)
 def test_a_windowed_aggregate_over_a_spark_stream_is_exact(
-    spark: SparkSession, configuration: Configuration, tmp_path: Path
+    event_time: str, spark: SparkSession, configuration: Configuration, tmp_path: Path
 ) -> None:
     events = write_events(tmp_path / "in")
     env = environment(configuration)
     windows = (
         env.from_spark(
-            frame(spark, tmp_path / "in"),
-            timestamp="time",
+            frame(spark, tmp_path / "in").selectExpr("*", f"{event_time} at"),
+            timestamp="at",
             watermark_strategy=WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(100)),
             bounded=True,
         )
