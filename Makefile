@@ -50,7 +50,7 @@ java: ## check for Java 17+, which Spark needs (installs it when root on Debian 
 demo: setup java ## run the clickstream example
 	$(BIN)/python -m examples.clickstream.demo
 
-cluster-demo: setup java ## a standalone Spark master and two workers, a job on them, one worker killed (90 s)
+cluster-demo: setup java ## a standalone Spark master and two workers, a job on them, one worker killed (a minute)
 	$(BIN)/python -m examples.cluster.demo
 
 kafka: setup java ## fetch the Kafka broker that tests run against, into the user's cache
