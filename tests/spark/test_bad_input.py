@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +101,16 @@ def test_an_epoch_that_hangs_is_given_up_and_replayed(
     assert "did not end within 12 s" in caplog.text
 
 
-class FailsOnce(MapFunction):
-    """Throws at a record until the file it leaves behind exists."""
+class FailsOnceAt(MapFunction):
+    """Throws at each of some records until the file it leaves behind for it exists."""
 
-    def __init__(self, at: int, proof: str) -> None:
-        self.at, self.proof = at, proof
+    def __init__(self, records: Collection[int], proofs: Path) -> None:
+        self.records, self.proofs = records, proofs
 
     def map(self, value: int) -> int:
-        if value == self.at and not Path(self.proof).exists():
-            Path(self.proof).write_text("fired")
+        proof = self.proofs / f"fired-{value}"
+        if value in self.records and not proof.exists():
+            proof.touch()
             raise RuntimeError("once")
         return value
 
@@ -118,23 +120,8 @@ def test_a_function_that_throws_once_is_retried_from_the_checkpoint_with_an_exac
 ) -> None:
     env = environment(configuration)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 50))
-    proof = tmp_path / "proof"
-    assert sorted(collect(env, FailsOnce(60, str(proof)), list(range(100)))) == list(range(100))
-    assert proof.read_text() == "fired"
-
-
-class FailsAgainAndAgain(MapFunction):
-    """Throws at every tenth record, once at each."""
-
-    def __init__(self, proofs: str) -> None:
-        self.proofs = proofs
-
-    def map(self, value: int) -> int:
-        proof = Path(self.proofs) / f"fired-{value}"
-        if value % 10 == 9 and not proof.exists():
-            proof.touch()
-            raise RuntimeError("once at each")
-        return value
+    assert sorted(collect(env, FailsOnceAt([60], tmp_path), list(range(100)))) == list(range(100))
+    assert (tmp_path / "fired-60").exists()
 
 
 def test_a_job_that_restarts_again_and_again_leaves_no_threads_in_its_driver(
@@ -147,7 +134,7 @@ def test_a_job_that_restarts_again_and_again_leaves_no_threads_in_its_driver(
     )
     process = psutil.Process()
     before = process.num_threads()
-    with stream.map(FailsAgainAndAgain(str(tmp_path))).execute_and_collect() as results:
+    with stream.map(FailsOnceAt(range(9, 80, 10), tmp_path)).execute_and_collect() as results:
         assert sorted(results) == list(range(80))
     assert len(list(tmp_path.glob("fired-*"))) == 8
     # There may be new ones of the first job in a session, and those of the last two attempts: nine attempts' are too many.
