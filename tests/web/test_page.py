@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from penstock.jobmanager.endpoint import Endpoint
 from tests.jobmanager.jobs import eventually
@@ -316,6 +316,34 @@ def test_another_tab_leaves_the_page_and_the_focus_where_they_are(
     assert page.evaluate("scrollY") == before
     expect(page.get_by_role("link", name="Checkpoints")).to_be_focused()
     expect(page.get_by_role("link", name="Checkpoints")).to_have_attribute("aria-current", "page")
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
+    assert wrong == []
+
+
+def test_a_tab_that_is_loading_or_short_does_not_move_the_page(
+    chromium: Browser, dispatcher: Endpoint, tmp_path: Path
+) -> None:
+    page, wrong = open_page(chromium, dispatcher, (1280, 400))
+    submit(page, program(tmp_path, "short.py", CLICKS))
+    expect(page.get_by_role("heading", name="Subtasks of")).to_be_visible()
+    # What the page asked for the tab before comes only after the person has gone on to the next one.
+    late: list[Route] = []
+    with page.expect_request(re.compile("/vertices/")):
+        page.route("**/jobs/*/vertices/*", lambda route: late.append(route))
+        page.route("**/jobs/*/exceptions*", lambda route: late.append(route))
+    page.get_by_role("link", name="Exceptions").focus()
+    before = page.evaluate("scrollY")
+    assert before > 0
+    with page.expect_request(re.compile("/exceptions")):
+        page.keyboard.press("Enter")
+    with page.expect_response(re.compile("/vertices/")):
+        late.pop(0).continue_()
+    page.wait_for_timeout(200)
+    assert page.evaluate("scrollY") == before, "while it is loading"
+    page.unroute_all()  # which lets go what was held
+    expect(page.get_by_text("None.", exact=True)).to_be_visible()
+    assert page.evaluate("scrollY") == before, "with little to show"
     act(page, "Cancel", "Cancel job")
     expect(state(page)).to_have_text("CANCELED")
     assert wrong == []

@@ -35,7 +35,10 @@ export function jobView(content, id, firstTab, refreshNow) {
       else link.removeAttribute("aria-current");
       if (chosen) link.parentElement.scrollTo({ left: link.offsetLeft - link.parentElement.offsetLeft - 60 });
     }
-    parts.body.style.setProperty("min-height", `${parts.body.clientHeight}px`); // until there is something to show
+    // A tab that is still loading, or has little to say, leaves room down to the end of the window: a page that
+    // became shorter than where it is scrolled to would move under the reader.
+    const below = Math.max(0, innerHeight - parts.body.getBoundingClientRect().top);
+    parts.body.style.setProperty("min-height", `${below}px`);
     body = h("div", {});
     parts.body.replaceChildren(body);
   }
@@ -70,7 +73,6 @@ export function jobView(content, id, firstTab, refreshNow) {
       update(parts.epochs, timeline(job.epochs, fixed.targetMs));
       update(parts.latency, latencies(job.latency));
       await TABS[tab][1](body, job, selected, select);
-      parts.body.style.removeProperty("min-height");
     },
   };
 }
