@@ -22,3 +22,4 @@ class JobDescription:
     settings: JobSettings
     alignments: Mapping[str, WatermarkAlignment] = field(default_factory=dict)  # by operator id of the source
     job_parameters: Mapping[str, str] = field(default_factory=dict)
+    rescaled_from: int | None = None  # the parallelism its program gave it, if it was rescaled since

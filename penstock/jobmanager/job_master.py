@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 from penstock.checkpoint import ownership
@@ -20,7 +19,7 @@ from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.connectors.base import Json
 from penstock.errors import ProtocolError
-from penstock.jobmanager import faults
+from penstock.jobmanager import faults, kept_parallelism
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.accumulators import JobAccumulators
 from penstock.jobmanager.admission import Admission
@@ -85,6 +84,7 @@ class JobMaster:
         self.requests = Requests()
         self.asked_checkpoints = AskedCheckpoints()
         self.graph_version = 0
+        self._parallelism_known = False  # until the first recovery: the job may have been rescaled by an earlier driver
         self._rescales = Rescales(job.settings.autoscale)
         self._sources = SourcePlanner(job.sources, self._admission, job.alignments)
         self.uploads = UploadWatch()
@@ -148,6 +148,10 @@ class JobMaster:
                 now_ms=self.clock(),
                 committers=self._sinks.committers,
             )
+        if not self._parallelism_known:
+            self._parallelism_known = True
+            self._go_on_as(kept_parallelism.kept(self.job, manifest, self.requests.claim_slots))
+            self._begin_attempt(newest=None)
         self._commits.newest = manifest
         self.epoch = 0 if manifest is None else int(manifest.epoch)
         self._coordinator.reset(self.epoch)
@@ -192,10 +196,13 @@ class JobMaster:
 
     def change_parallelism(self) -> None:
         """Go on, at the parallelism that was asked for, from the checkpoint just taken. `job` is another one then."""
-        self.job = replace(self.job, graph=self._rescales.begin())
-        self._tasks = list(self.job.graph.tasks())
+        self._go_on_as(kept_parallelism.rescaled_job(self.job, self._rescales.begin()))
         self.graph_version += 1
         self.recover()
+
+    def _go_on_as(self, job: JobDescription) -> None:
+        self.job = job
+        self._tasks = list(job.graph.tasks())
 
     @property
     def base_version(self) -> str:

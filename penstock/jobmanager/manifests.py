@@ -9,6 +9,7 @@ from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest, TaskState, pack_committables
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.errors import FencedError
+from penstock.jobmanager import kept_parallelism
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.planning import PendingEpoch
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
@@ -46,6 +47,7 @@ def epoch_manifest(
         statistics={
             "bytes": size,
             **({} if origin is None else {"restored_from": origin}),
+            **kept_parallelism.noted(job),
             "stateful": sorted(n.operator_id for v in graph.job.vertices.values() for n in v.nodes if n.stateful),
         },
     )

@@ -17,6 +17,7 @@ from penstock.checkpoint.manifest import Manifest, unpack_committables
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.connectors.base import Committer
 from penstock.errors import ConfigurationError, FencedError
+from penstock.jobmanager import kept_parallelism
 from penstock.jobmanager.claims import check_claims
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.skip_ahead import skip_ahead
@@ -97,6 +98,7 @@ def import_savepoint(
     start = max(int(found.epoch), *(int(epoch) for epoch in planned), 0 if own is None else int(own.epoch) + 1)
     statistics = {**found.statistics, "restored_from": path, "savepoint_epoch": int(found.epoch)}
     statistics.pop("claimed_savepoint", None)  # what another job has claimed is not ours to delete
+    kept_parallelism.forget(statistics)
     if claim:
         statistics["claimed_savepoint"] = path
     manifest = replace(

@@ -90,6 +90,7 @@ class SparkJob:
         completed: int | None = None
         try:
             self._recover()
+            self._job = master.job  # at the parallelism an earlier driver had rescaled it to
             self.registry = self._open_registry()
             while not master.finished and not self._cancelled.is_set():
                 error = self._attempt()

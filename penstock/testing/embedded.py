@@ -96,6 +96,7 @@ class EmbeddedJob:
                 raise  # waiting does not mend these
             except (Exception, SimulatedCrash) as error:
                 self._recover(error)
+            self._job = self.master.job  # at the parallelism an earlier driver had rescaled it to
             while not self.master.finished and not self._cancelled.is_set():
                 try:
                     self._attempt()

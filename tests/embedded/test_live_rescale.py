@@ -144,6 +144,33 @@ def test_a_crash_around_a_rescale_keeps_the_job_exact(
     assert Verdict(SCRIPT, ListSink.results(sink)).exact
 
 
+def run_for_a_while(folder: Path, parallelism: int, rescale_to: int | None = None) -> list[int]:
+    """A driver that begins, or goes on with, the job in `folder`, and its parallelisms; it ends in the middle of the data."""
+    env = environment(folder, parallelism)
+    source = DataGeneratorSource(lambda i: (i % 50, i), None, splits=3, rate_per_second=20_000)
+    numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    numbers.key_by(lambda n: n[0]).reduce(lambda a, b: (a[0], a[1] + b[1])).uid("sum").filter(lambda _: False).print()
+    client = env.execute_async("kept")
+    if rescale_to is not None:
+        client.rescale(rescale_to).result()
+    client.trigger_checkpoint().result()
+    client.cancel().result()
+    client.get_job_execution_result().result()
+    return widths(client)
+
+
+def test_a_rescaled_job_stays_so_when_another_driver_goes_on_with_it(tmp_path: Path) -> None:
+    assert run_for_a_while(tmp_path, 2, rescale_to=5) == [2, 5]
+    assert run_for_a_while(tmp_path, 2) == [5]
+    assert run_for_a_while(tmp_path, 2, rescale_to=4) == [5, 4]
+    assert run_for_a_while(tmp_path, 2) == [4]
+    assert run_for_a_while(tmp_path, 3) == [3], "the program asks for something else by now"
+    assert run_for_a_while(tmp_path, 2) == [2]
+    assert run_for_a_while(tmp_path, 2, rescale_to=1) == [2, 1]
+    assert run_for_a_while(tmp_path, 2, rescale_to=2) == [1, 2]
+    assert run_for_a_while(tmp_path, 2) == [2]
+
+
 def test_a_rescale_that_the_job_does_not_allow_is_refused_and_the_job_goes_on(tmp_path: Path) -> None:
     env = environment(tmp_path, 2)
     build(env, tmp_path, 9000, None, SPLITS)

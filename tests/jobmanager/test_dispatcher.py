@@ -64,7 +64,12 @@ def test_decisions_about_a_driver() -> None:
 def test_a_driver_that_is_killed_is_started_again_and_resumes(dispatcher: Dispatcher, tmp_path: Path) -> None:
     job_id = _run(dispatcher, program(tmp_path, "endless.py", ENDLESS), "survivor")
     folder = dispatcher.home.job(job_id)  # what it wrote, not what it knows: that is all the next driver finds
-    before = eventually(lambda: (f := folder.facts()) and f["totals"]["epochs"] > 3 and f, "epochs")
+    eventually(lambda: (f := folder.facts()) and f["totals"]["epochs"] > 0, "an epoch")
+    dispatcher.ask(job_id, "PATCH", f"/jobs/{job_id}/rescaling", {"parallelism": "3"}, {})
+    wide = eventually(lambda: (f := folder.facts()) and f["slots"] == 3 and f, "the job is rescaled")
+    before = eventually(
+        lambda: (f := folder.facts()) and f["totals"]["epochs"] > wide["totals"]["epochs"] + 3 and f, "epochs at 3"
+    )
     kill(_driver(dispatcher, job_id))
     after = eventually(
         lambda: (
@@ -76,6 +81,7 @@ def test_a_driver_that_is_killed_is_started_again_and_resumes(dispatcher: Dispat
         "the new driver goes on from the checkpoint",
     )
     assert after["name"] == "survivor"
+    assert after["slots"] == 3, "as it was rescaled, though its program says 2"
     assert after["start_ms"] == before["start_ms"]
     restarted = eventually(lambda: (f := _facts(dispatcher, job_id))["state"] == "RUNNING" and f, "it runs")
     assert [step["state"] for step in restarted["transitions"]].count("RUNNING") == 2
