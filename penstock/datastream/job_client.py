@@ -6,6 +6,7 @@ import copy
 import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
@@ -27,6 +28,7 @@ from penstock.jobmanager.life_cycle import Failure, LifeCycle
 from penstock.jobmanager.rates import WINDOW_MS, vertex_rates
 from penstock.jobmanager.requests import SavepointRequest
 from penstock.jobmanager.rescaling import RescaleRequest, RescaleResult
+from penstock.operators.sampling import Sample
 
 T = TypeVar("T")
 
@@ -52,6 +54,9 @@ class RunningJob(Protocol):
 
     def run(self) -> None: ...
     def cancel(self) -> None: ...
+    def sample(self, seconds: float) -> Counter[Sample]:
+        """Where its subtasks spend their time, looked at for so long."""
+        ...
 
 
 class JobClient:
@@ -164,6 +169,10 @@ class JobClient:
         except PenstockError as error:
             future.set_exception(error)
         return CompletableFuture(future)
+
+    def sample(self, seconds: float) -> Counter[Sample]:
+        """The stacks of the job's subtasks, looked at many times within `seconds`; for flame graphs."""
+        return self._job.sample(seconds)
 
     def read_checkpoint(self, use: Callable[[Manifest, Read], T]) -> T:
         """`use(manifest, read)` of the job's last checkpoint: what looks at its state, in `penstock.checkpoint.state_data`.

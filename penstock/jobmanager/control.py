@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -17,7 +18,9 @@ from penstock.errors import PenstockError
 from penstock.jobmanager import state_browser
 from penstock.jobmanager.answers import Answer, refuse
 from penstock.jobmanager.facts import FactsRecorder
+from penstock.jobmanager.flame_graph import FlameGraphs
 from penstock.jobmanager.home import is_job_id
+from penstock.operators.sampling import Sample
 
 if TYPE_CHECKING:
     from penstock.checkpoint.manifest import Manifest
@@ -40,6 +43,7 @@ class SteeredJob(Protocol):
     def trigger_checkpoint(self, checkpoint_type: str = "CONFIGURED") -> CompletableFuture[int]: ...
     def rescale(self, parallelism: int) -> CompletableFuture[Any]: ...
     def read_checkpoint(self, use: Callable[[Manifest, Read], Json]) -> Json: ...
+    def sample(self, seconds: float) -> Counter[Sample]: ...
 
 
 def operation_document(facts: Mapping[str, Any], kind: str, trigger_id: str) -> Json | None:
@@ -73,6 +77,7 @@ class JobControl:
         """`reserve` claims the slots the job is to have, or raises."""
         self._job_id, self._client, self._facts, self._save, self._reserve = job_id, client, facts, save, reserve
         self._waiting: list[threading.Thread] = []
+        self._flame_graphs = FlameGraphs(client.sample)
 
     def handle(self, method: str, path: str, query: Mapping[str, str], body: Json) -> Answer:
         match [method, *path.strip("/").split("/")]:
@@ -95,9 +100,20 @@ class JobControl:
                 if document is None:
                     return refuse(404, f"no {kind} with trigger id {trigger_id}")
                 return Answer(200, document)
+            case ["GET", "jobs", _, "vertices", vertex, "flamegraph"] if vertex.isascii() and vertex.isdigit():
+                return self._flame_graph(int(vertex), query)
             case ["GET", "jobs", _, ("state" | "states") as what]:
                 return state_browser.answer(self._client.read_checkpoint, what, query)
         return refuse(404, f"a driver does not answer {method} {path}")
+
+    def _flame_graph(self, vertex: int, query: Mapping[str, str]) -> Answer:
+        subtask = query.get("subtaskindex")
+        return self._over() or Answer(
+            200,
+            self._flame_graphs.of(
+                vertex, subtask=None if subtask is None else int(subtask), kind=query.get("type", "full")
+            ),
+        )
 
     def settle(self, timeout_s: float) -> None:
         """The job has ended: long actions under way end with it."""

@@ -39,6 +39,7 @@ from penstock.errors import (
 )
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.settings import JobSettings
+from penstock.operators.sampling import take_samples
 from penstock.slot.exchange_rows import SCHEMA
 from penstock.slot.level_run import LevelRun
 from penstock.slot.remote_storage import open_in_slot
@@ -131,6 +132,12 @@ class SlotProcess:
                     f"{version}; the driver did not send it within {_JOB_TIMEOUT_S:.0f} s"
                 )
 
+    def sample(self, number: int, seconds: float) -> None:
+        """Look for a while where this slot spends its time, and tell the driver."""
+        found = take_samples(self._job.job_id, seconds=seconds)
+        with contextlib.suppress(OSError), self._driver_lock:
+            self._driver.send_message({"op": "sampled", "number": number, "slot": self._slot, "samples": found})
+
     def finish(self, completed: int | None) -> None:
         """The job is over: tell listeners of its last checkpoint, and close functions."""
         if self._running.acquire(timeout=1.0):  # else something hangs, and is left to hang
@@ -207,11 +214,14 @@ def _watch(slot: SlotProcess, executor_pid: int, executor_started: float) -> Non
 
 
 def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
-    """The driver sends the job again when it is rescaled, and says when it is over; a closed connection means that at once,
-    without farewell."""
+    """The driver sends the job again when it is rescaled, asks what the slot is doing, and says when the job is over; a closed
+    connection means that at once, without farewell."""
     with contextlib.suppress(Exception):
-        while "job" in (message := driver.receive_message()):
-            slot.change_job(cloudpickle.loads(message["job"]))
+        while "completed" not in (message := driver.receive_message()):
+            if "job" in message:
+                slot.change_job(cloudpickle.loads(message["job"]))
+            else:
+                threading.Thread(target=slot.sample, args=(message["number"], message["sample"]), daemon=True).start()
         threading.Timer(_FAREWELL_S, _end, args=(slot,)).start()
         slot.finish(message["completed"])
     _end(slot)

@@ -7,11 +7,13 @@ lease to start it while the others wait. Slots register here and keep the connec
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import secrets
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +22,13 @@ from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.upload import SlotLost, UploadEvent
 from penstock.errors import FailedTask
 from penstock.jobmanager.epoch import EpochPlan
+from penstock.operators.sampling import Sample
 from penstock.slot.remote_storage import serve_storage
 from penstock.slot.wire import Frame, Wire
 
 START_TIMEOUT_S = 60.0
 _STARTER_POLL_S = 0.5
+_SAMPLE_GRACE_S = 5.0  # for a busy slot to answer
 _STOP_S = 12.0  # a little longer than a slot takes at most
 
 
@@ -72,6 +76,9 @@ class SlotRegistry:
         self._plan = b""
         self._failure: SlotFailure | None = None
         self._closed = False
+        self._sampling = threading.Lock()  # one at a time
+        self._numbers = itertools.count(1)
+        self._sampled: tuple[int, dict[int, Counter[Sample]]] = (0, {})  # number of the request; answers by slot
         self.lost = 0  # slot processes that went away while the job ran
         self.started = 0
         self._server = socket.create_server((bind, 0), backlog=128)
@@ -102,6 +109,24 @@ class SlotRegistry:
                 slot.wire.send_message({"job": job})
             except OSError:  # it is dying: its successor gets the new job when it registers
                 slot.wire.close()
+
+    def sample(self, seconds: float) -> Counter[Sample]:
+        """Where all slots spend their time, looked at for so long. What a slot that dies meanwhile has seen is missing."""
+        with self._sampling:
+            number = next(self._numbers)
+            with self._lock:
+                self._sampled = (number, {})
+                asked = list(self._slots.values())
+            for slot in asked:
+                with contextlib.suppress(OSError):  # it is dying
+                    slot.wire.send_message({"sample": seconds, "number": number})
+            with self._lock:
+                answers = self._sampled[1]
+                self._lock.wait_for(
+                    lambda: all(slot.slot in answers or self._slots.get(slot.slot) is not slot for slot in asked),
+                    timeout=seconds + _SAMPLE_GRACE_S,
+                )
+                return sum(answers.values(), Counter())
 
     @property
     def failure(self) -> SlotFailure | None:
@@ -213,6 +238,8 @@ class SlotRegistry:
                     report = pickle.loads(payload)
                     if report["op"] == "uploaded":
                         self._on_upload(report["report"])
+                    elif report["op"] == "sampled":
+                        self._heard_samples(report)
                     else:
                         self._failed(report)
         except (OSError, EOFError, ValueError):
@@ -225,6 +252,13 @@ class SlotRegistry:
                         self.lost += 1
                 self._lock.notify_all()
             self._on_upload(SlotLost(process=str(message.get("name"))))
+
+    def _heard_samples(self, report: dict[str, Any]) -> None:
+        with self._lock:
+            number, answers = self._sampled
+            if report["number"] == number:  # else it comes too late
+                answers[report["slot"]] = report["samples"]
+                self._lock.notify_all()
 
     def fail(self, epoch: int, message: str) -> None:
         """The driver itself gives an epoch up: drop its slots, whatever they are doing."""

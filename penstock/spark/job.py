@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ from penstock.errors import (
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.restart import RestartState
+from penstock.operators.sampling import Sample
 from penstock.slot.client import RegistryAddress
 from penstock.slot.exchange_rows import SPARK_SCHEMA
 from penstock.slot.process import SlotJob
@@ -110,6 +112,9 @@ class SparkJob:
     def cancel(self) -> None:
         """Stop after the epoch that is running; nothing more is committed than what that epoch commits."""
         self._cancelled.set()
+
+    def sample(self, seconds: float) -> Counter[Sample]:
+        return Counter() if self.registry is None else self.registry.sample(seconds)
 
     def _restart_or_fail(self, error: BaseException) -> None:
         """Back to the last checkpoint, when the restart strategy says so. What fails on the way there, because storage or a

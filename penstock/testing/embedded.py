@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
@@ -21,6 +22,7 @@ from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import TaskAck
 from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.restart import RestartState
+from penstock.operators.sampling import Sample, take_samples
 from penstock.protocol.gate import BarrierMode
 from penstock.testing.clock import ManualClock
 from penstock.testing.crash import CrashPlan, CrashPoint, SimulatedCrash
@@ -113,6 +115,9 @@ class EmbeddedJob:
     def cancel(self) -> None:
         """Stop when the epochs under way have ended; nothing more is committed than what they commit."""
         self._cancelled.set()
+
+    def sample(self, seconds: float) -> Counter[Sample]:
+        return take_samples(self._job.job_id, seconds=seconds)
 
     def _recover(self, error: Exception | SimulatedCrash) -> None:
         """Back to the last checkpoint; what fails on the way there is one more failure."""

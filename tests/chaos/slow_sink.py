@@ -151,6 +151,16 @@ class Watch:
     def cancel(self) -> None:
         self._rest.ask("PATCH", self._path)
 
+    def slow_line(self, timeout_s: float = 60.0) -> float:
+        """In what part of the time that the sink's flame graph shows it is seen to wait where the job makes it wait."""
+        sink = next(v for v in self.get()["vertices"] if v["name"] == SINK)
+        deadline = time.monotonic() + timeout_s
+        while (root := self.get(f"/vertices/{sink['id']}/flamegraph")["root"]) is None:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no flame graph of {SINK} within {timeout_s:.0f} s")
+            time.sleep(0.5)
+        return _own(root, ".wait:") / max(1, int(root["hitCount"]))
+
     def _sample(self, phase: Phase, at_s: float) -> Sample:
         job = self.get()
         phase.see(job["epochs"])
@@ -185,6 +195,13 @@ def answered(rest: Endpoint, method: str, path: str, body: Mapping[str, Any] | N
     if answer.status >= 300:
         raise RuntimeError(f"{method} {path}: {answer.status} {answer.body}")
     return answer.body
+
+
+def _own(place: Mapping[str, Any], name: str) -> int:
+    """In how many samples a place of that name is the innermost."""
+    below = sum(child["hitCount"] for child in place["children"])
+    own = place["hitCount"] - below if name in place["stackTraceLocation"] else 0
+    return int(own + sum(_own(child, name) for child in place["children"]))
 
 
 def memory_mib(driver: int) -> dict[str, float]:
@@ -256,6 +273,7 @@ def run(
             _write(switch, SLOW[how])
             slow = watch.phase("slow", slow_s, every_s)
             shown = look_at_page(rest, job_id)
+            blamed = watch.slow_line() if how == "write" else None  # commits are the driver's, and no subtask's
             switch.unlink()
             after = watch.phase("after", after_s, every_s)
             watch.stop()
@@ -269,7 +287,8 @@ def run(
     console.print(f"{read} records, each once in the output", highlight=False)
     console.print("no browser: the page was not looked at" if shown is None else f"the page: {shown}", highlight=False)
     named = Check(what="the page names the sink", found=float(shown is None or shown.startswith(SINK)), least=1)
-    return [*judge(before, slow, after, epoch_ms=EPOCH_MS[how]), named]
+    line = [] if blamed is None else [Check(what="samples that find the slow line", found=blamed, least=0.8)]
+    return [*judge(before, slow, after, epoch_ms=EPOCH_MS[how]), named, *line]
 
 
 def _write(switch: Path, slow: Mapping[str, float]) -> None:

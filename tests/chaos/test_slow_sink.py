@@ -58,3 +58,4 @@ def test_a_slow_sink_is_named_epochs_stay_short_and_nothing_is_lost(tmp_path: Pa
     assert found["median epoch, ms"].found < 2000
     assert found["records/s after, of before"].found > 0.5
     assert found["the page names the sink"].passed
+    assert found["samples that find the slow line"].found > 0.5

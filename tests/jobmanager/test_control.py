@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,6 +25,7 @@ from penstock.jobmanager.endpoint import Endpoint
 from penstock.jobmanager.facts import FactsRecorder
 from penstock.jobmanager.home import JobHome
 from penstock.jobmanager.resource_manager import ResourceManager
+from penstock.operators.sampling import Sample
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from tests.jobmanager.jobs import endless, eventually
 
@@ -211,6 +213,9 @@ class _Client:
     def rescale(self, parallelism: int) -> CompletableFuture[str]:
         self.asked.append(parallelism)
         return CompletableFuture(self.future)
+
+    def sample(self, seconds: float) -> Counter[Sample]:
+        return Counter()
 
     def read_checkpoint(self, use: Callable[[Manifest, Read], dict[str, Any]]) -> dict[str, Any]:
         if self.manifest is None:

@@ -390,6 +390,21 @@ def test_only_savepoints_are_disposed_of(rest: httpx.Client, tmp_path: Path, job
         assert "failure-cause" in _get(rest, f"/savepoint-disposal/{trigger}")["operation"]
 
 
+def test_a_flame_graph_shows_where_a_vertex_spends_its_time(rest: httpx.Client, job: JobClient) -> None:
+    base = f"/jobs/{job.get_job_id()}"
+    flame = f"{base}/vertices/{_get(rest, base)['vertices'][1]['id']}/flamegraph"
+    root = eventually(lambda: _get(rest, flame)["root"], "samples")
+    assert root["stackTraceLocation"] == "root"
+    assert root["children"][0]["stackTraceLocation"].startswith("penstock.operators.subtask.Subtask.")
+    assert sum(child["hitCount"] for child in root["children"]) == root["hitCount"] > 0
+    parts = [_get(rest, f"{flame}?type={kind}")["root"]["hitCount"] for kind in ("on_cpu", "off_cpu")]
+    assert sum(parts) == root["hitCount"]
+    parts = [_get(rest, f"{flame}?subtaskindex={index}")["root"]["hitCount"] for index in (0, 1)]
+    assert sum(parts) == root["hitCount"]
+    assert rest.get(f"{flame}?subtaskindex=2").status_code == 404
+    assert rest.get(f"{flame}?type=hot").status_code == 400
+
+
 def test_the_interface_is_published(rest: httpx.Client) -> None:
     paths = _get(rest, "/openapi.json")["paths"]
     assert {"/jobs/{jobid}/savepoints", "/jobs/{jobid}/vertices/{vertexid}/backpressure", "/programs/upload"} <= set(

@@ -239,6 +239,18 @@ def test_a_slow_sink_is_named_and_what_feeds_it_is_coloured_as_waiting(
     expect(page.locator(".note")).to_contain_text("records an epoch now")
     expect(page.get_by_role("row", name=re.compile("clicks.*high"))).to_be_visible()
     shoot(page, "bottleneck")
+    page.get_by_role("link", name="Flame graph").click()
+    expect(page.get_by_label("Vertex").locator("option:checked")).to_have_text(re.compile("^write slowly"))
+    slow = page.locator(".place.job", has_text="__main__.write:").first
+    expect(slow).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("__main__.write:"))).to_be_visible()
+    shoot(page, "flame-graph")
+    slow.focus()
+    page.keyboard.press("Enter")
+    expect(slow).to_have_attribute("style", re.compile("left: 0%; width: 100%"))
+    expect(slow).to_be_focused()
+    page.get_by_label("Time").select_option("off_cpu")
+    expect(slow).to_be_visible()
     act(page, "Cancel", "Cancel job")
     expect(state(page)).to_have_text("CANCELED")
     assert wrong == []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse
 
 from penstock.jobmanager.documents import vertices as documents
 from penstock.jobmanager.documents.aggregates import aggregated, by_subtask
 from penstock.jobmanager.rates import bottleneck
-from penstock.jobmanager.rest.context import ERRORS, Facts, Json, Vertex, not_found
+from penstock.jobmanager.rest.context import ERRORS, Facts, Json, TheDispatcher, Vertex, not_found, respond
 from penstock.jobmanager.rest.results import aggregations
 
 router = APIRouter(prefix="/jobs/{jobid}/vertices/{vertexid}", tags=["vertices"], responses=ERRORS)
@@ -23,6 +24,22 @@ def vertex(facts: Facts, vertex: Vertex) -> Json:
 @router.get("/backpressure")
 def back_pressure(facts: Facts, vertex: Vertex) -> Json:
     return documents.back_pressure(facts, vertex, bottleneck(facts))
+
+
+@router.get("/flamegraph")
+def flame_graph(
+    dispatcher: TheDispatcher,
+    facts: Facts,
+    vertex: Vertex,
+    type: Literal["full", "on_cpu", "off_cpu"] = "full",
+    subtaskindex: Annotated[int | None, Query(ge=0)] = None,
+) -> JSONResponse:
+    """Where the vertex spends its time, sampled for five seconds while this is asked for; `root` is null until then."""
+    if subtaskindex is not None and subtaskindex >= vertex["parallelism"]:
+        not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
+    query = {"type": type, **({} if subtaskindex is None else {"subtaskindex": str(subtaskindex)})}
+    path = f"/jobs/{facts['job_id']}/vertices/{vertex['id']}/flamegraph"
+    return respond(dispatcher.ask(facts["job_id"], "GET", path, query, {}))
 
 
 @router.get("/watermarks")

@@ -44,7 +44,7 @@ export function jobView(content, id, firstTab, refreshNow) {
   }
   const select = (vertex) => {
     selected = vertex;
-    if (tab !== "vertices") location.hash = `#/jobs/${id}/vertices`;
+    if (tab !== "vertices" && tab !== "flame") location.hash = `#/jobs/${id}/vertices`;
     refreshNow();
   };
   show(firstTab);

@@ -3,6 +3,7 @@
 import { get, longAction } from "./api.js";
 import { badge, h, table, toast, update } from "./dom.js";
 import { submitDialog } from "./dialogs.js";
+import { flame } from "./flame.js";
 import { state } from "./states.js";
 import { bytes, clock, count, duration, percent, rate, shortName, watermark } from "./format.js";
 
@@ -176,6 +177,7 @@ export const numbers = (values) => Object.entries(values).map(([name, value]) =>
 export const TABS = {
   vertices: ["Vertices", vertices],
   checkpoints: ["Checkpoints", checkpoints],
+  flame: ["Flame graph", flame],
   exceptions: ["Exceptions", exceptions],
   state: ["State", state],
   configuration: ["Configuration", configuration],
