@@ -14,6 +14,7 @@ from penstock.cli.output import (
     moment,
     print_json,
     print_table,
+    shortened,
     size,
     span,
     wait_for_operation,
@@ -44,19 +45,19 @@ def list_jobs(
     every: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended, too.")] = False,
 ) -> None:  # fmt: skip
     """List jobs, the newest first."""
-    found = [target.facts() for target in all_targets(directory, jobmanager, token)]
-    shown = [facts for facts in found if every or facts["state"] not in TERMINAL]
+    found = [job for _, job in all_targets(directory, jobmanager, token)]
+    shown = [job for job in found if every or job["state"] not in TERMINAL]
     if as_json:
-        print_json([documents.overview(facts) for facts in shown])
+        print_json(shown)
         return
     rows = [
-        (f["job_id"][:8], f["name"], f["state"], moment(f["start_ms"]), span(documents.times(f)["duration"]),
-         f["slots"], f"{f['totals']['records_in']:,}")
-        for f in shown
+        (job["jid"][:8], shortened(job["name"]), job["state"], moment(job["start-time"]), span(job["duration"]),
+         job["slots"], f"{job['records-in']:,}")
+        for job in shown
     ]  # fmt: skip
     if rows:
         print_table(("job", "~name", "state", "started", ">for", ">slots", ">records in"), rows)
-        hint(f"penstock info {shown[0]['job_id'][:8]}")
+        hint(f"penstock info {shown[0]['jid'][:8]}")
     else:
         hidden = len(found) - len(shown)
         typer.echo(f"No job runs.{f' Ended: {hidden}.' if hidden else ''}")
@@ -208,7 +209,14 @@ def log(
     last: Annotated[int, typer.Option("--bytes", min=1, max=16 << 20, help="How much of its end.")] = 65536,
 ) -> None:
     """Show the end of what a job's driver printed."""
-    typer.echo(target.log(last), nl=False)
+    text = target.log(last)
+    typer.echo(text, nl=False)
+    if not text:
+        typer.echo(
+            "There is no log: what a program prints that was not started with --detached is on its own terminal.",
+            err=True,
+        )
+        hint(f"penstock info {target.job_id[:8]}")
 
 
 def _kind(entry: dict[str, Any]) -> str:

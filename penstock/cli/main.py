@@ -34,3 +34,7 @@ def main() -> None:
     except ProgramError as failed:
         traceback.print_exception(failed.error)
         sys.exit(1)
+    except OSError as error:  # not the program's: a disk that is full, a folder that is somebody else's
+        where = "" if error.filename is None else f": {error.filename}"
+        typer.echo(f"{error.strerror or error}{where}\n--dir or PENSTOCK_HOME names another home folder.", err=True)
+        sys.exit(1)

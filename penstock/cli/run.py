@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.output import hint
 from penstock.cli.submit import start_detached, submit_remotely
 from penstock.cli.targets import Directory, JobManager, Token, dispatcher_at, home_at
 from penstock.common.global_configuration import GlobalConfiguration
@@ -116,18 +117,32 @@ def run(
         os.environ.update(GlobalConfiguration.to_environment(configuration))
         if chosen is not None:
             os.environ["PENSTOCK_RUNTIME"] = chosen
-        run_program(program)
+        try:
+            run_program(program)
+        except KeyboardInterrupt:
+            _interrupted()
+            raise
+
+
+def _interrupted() -> None:
+    """Their driver ends with this process, but not what is known of them."""
+    from penstock.jobmanager.launch import running_jobs
+
+    for client in running_jobs():
+        short = str(client.get_job_id())[:8]
+        typer.echo(
+            f"Job {short} is interrupted: it is SUSPENDED, to be resumed from its last checkpoint, if it has one.",
+            err=True,
+        )
+        hint(f"penstock checkpoints {short}", f"penstock cancel {short}")
 
 
 def _managed(home: JobHome) -> dict[str, str]:
     """Where this run's jobs can be found. A machine without a writable home folder can still run programs."""
     try:
         return {HOME: str(home.create().root)}
-    except OSError as error:
-        typer.echo(
-            f"Jobs cannot be watched: {home.root} cannot be made ({error.strerror}); --dir names another place.",
-            err=True,
-        )
+    except ConfigurationError as error:
+        typer.echo(f"This job cannot be watched: {error}", err=True)
         return {}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,8 +63,14 @@ def _upload(endpoint: Endpoint, file: str) -> str:
     path = Path(file)
     if not path.is_file():
         raise ConfigurationError(f"{file} is not a file: to be uploaded, a folder has to be a zip file")
-    answer = checked(endpoint.ask("POST", "/programs/upload", {"name": path.name}, raw=path.read_bytes()))
+    answer = checked(endpoint.ask("POST", "/programs/upload", {"name": upload_name(path)}, raw=path.read_bytes()))
     return str(answer["filename"])
+
+
+def upload_name(path: Path) -> str:
+    """What a program is called at a dispatcher, which takes no other characters. A module that is imported has such a name."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", path.name)[-96:].lstrip(".-")
+    return plain if path.suffix in (".py", ".zip") and plain else f"{plain or 'program'}.py"
 
 
 def _report(target: Target, *, wait: bool) -> None:
@@ -71,7 +79,7 @@ def _report(target: Target, *, wait: bool) -> None:
     if wait:
         hint(f"penstock info {short}", f"penstock stop {short}")
     facts = wait_for_state(target, "the job runs" if wait else "the job starts", TERMINAL if wait else _STARTED,
-                           86_400.0 if wait else _START_S)  # fmt: skip
+                           math.inf if wait else _START_S)  # fmt: skip
     if facts["state"] == "FAILED":
         last = facts["exceptions"][-1]["message"] if facts["exceptions"] else "no exception was recorded"
         hint(f"penstock log {short}")

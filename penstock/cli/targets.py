@@ -6,16 +6,18 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeAlias
+from urllib.parse import urlsplit
 
 import typer
 
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.jobmanager.answers import Answer
 from penstock.jobmanager.dispatcher import tail
+from penstock.jobmanager.documents import jobs as documents
 from penstock.jobmanager.endpoint import Endpoint
 from penstock.jobmanager.home import JobFolder, JobHome, is_job_id, read_json
-from penstock.jobmanager.known_job import KnownJob, known_jobs
+from penstock.jobmanager.known_job import TERMINAL, KnownJob, known_jobs
 from penstock.jobmanager.submission import Submission
 
 
@@ -73,6 +75,9 @@ class Target(Protocol):
         """What to type after `penstock run …` to run its program again."""
 
 
+Listed: TypeAlias = tuple[Target, Mapping[str, Any]]  # a job and its entry in /jobs/overview
+
+
 class LocalTarget:
     def __init__(self, known: KnownJob) -> None:
         self._known = known
@@ -122,8 +127,16 @@ class RemoteTarget:
 
 def checked(answer: Answer) -> dict[str, Any]:
     """The body of a good answer; an error with the other side's own words otherwise."""
-    if answer.status >= 400:
-        raise PenstockError("; ".join(map(str, answer.body.get("errors", [f"status {answer.status}"]))))
+    if answer.status >= 400 and "errors" in answer.body:
+        raise PenstockError("; ".join(map(str, answer.body["errors"])))
+    if answer.status >= 400 or set(answer.body) in (
+        {"text"},
+        {"items"},
+    ):  # a proxy, Spark's page, whatever listens there
+        raise PenstockError(
+            f"what answered (status {answer.status}) is no dispatcher of Penstock's: --jobmanager or PENSTOCK_JOBMANAGER should "
+            "be the address that `penstock jobmanager` prints and `penstock ui` shows"
+        )
     return answer.body
 
 
@@ -132,25 +145,45 @@ def home_at(directory: Path | None) -> JobHome:
 
 
 def dispatcher_at(jobmanager: str | None, token: str | None) -> Endpoint | None:
-    return None if jobmanager is None else Endpoint(jobmanager, token)
+    """None when none is named; an empty variable names none."""
+    if not jobmanager:
+        return None
+    address = jobmanager if "://" in jobmanager else f"http://{jobmanager}"
+    try:
+        parts = urlsplit(address)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        fits = False
+    if not fits:
+        raise ConfigurationError(
+            f"{jobmanager!r} is not a dispatcher's address: write it as `penstock jobmanager` prints it, for example "
+            "http://127.0.0.1:8081"
+        )
+    return Endpoint(address, token)
 
 
-def all_targets(directory: Path | None, jobmanager: str | None, token: str | None) -> list[Target]:
-    """The newest first."""
+def all_targets(directory: Path | None, jobmanager: str | None, token: str | None) -> list[Listed]:
+    """Every job there is, the newest first."""
     remote = dispatcher_at(jobmanager, token)
     if remote is not None:
-        return [RemoteTarget(remote, job["id"]) for job in checked(remote.ask("GET", "/jobs"))["jobs"]]
-    return [LocalTarget(known) for known in known_jobs(home_at(directory))]
+        listed = checked(remote.ask("GET", "/jobs/overview"))["jobs"]
+        return [(RemoteTarget(remote, overview["jid"]), overview) for overview in listed]
+    found = ((known, known.facts()) for known in known_jobs(home_at(directory)))
+    return [(LocalTarget(known), documents.overview(facts)) for known, facts in found if facts is not None]
 
 
 def find(name: str, directory: Path | None, jobmanager: str | None, token: str | None) -> Target:
-    if jobmanager is None and os.sep in name:
+    """By id, else by name, else by the beginning of one: a job that is called `b` is meant before one whose id begins so."""
+    if not jobmanager and os.sep in name:
         return _by_folder(Path(name), home_at(directory))
-    targets = all_targets(directory, jobmanager, token)
+    listed = all_targets(directory, jobmanager, token)
     where = jobmanager or str(home_at(directory).root)
-    fitting = [t for t in targets if t.job_id == name] or [t for t in targets if name and t.job_id.startswith(name)]
-    if not fitting:
-        fitting = _by_name(name, [(target, target.facts()) for target in targets])
+    fitting = (
+        [target for target, _ in listed if target.job_id == name]
+        or _by_name([(target, job) for target, job in listed if job["name"] == name])
+        or [target for target, _ in listed if name and target.job_id.startswith(name)]
+        or _by_name([(target, job) for target, job in listed if name and job["name"].lower().startswith(name.lower())])
+    )
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
@@ -160,14 +193,13 @@ def find(name: str, directory: Path | None, jobmanager: str | None, token: str |
     )
 
 
-def _by_name(name: str, known: Sequence[tuple[Target, Mapping[str, Any]]]) -> list[Target]:
-    """Of jobs of one name the newest that has not ended, else the newest. The beginning of a name will do if it is of one."""
-    names = {facts["name"] for _, facts in known}
-    chosen = {name} & names or {each for each in names if name and each.lower().startswith(name.lower())}
-    same = [(target, facts) for target, facts in known if facts["name"] in chosen]
-    if len(chosen) > 1:
-        return [target for target, _ in same]
-    return [t for t, facts in same if facts["end_ms"] is None][:1] or [t for t, _ in same][:1]
+def _by_name(listed: Sequence[Listed]) -> list[Target]:
+    """Of jobs of one name the newest that has not ended, else the newest; of several names all jobs."""
+    if len({job["name"] for _, job in listed}) > 1:
+        return [target for target, _ in listed]
+    return [target for target, job in listed if job["state"] not in TERMINAL][:1] or [target for target, _ in listed][
+        :1
+    ]
 
 
 def _by_folder(path: Path, home: JobHome) -> Target:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.ownership import OwnerInfo, process_is_alive
+from penstock.errors import ConfigurationError
 
 VARIABLE = "PENSTOCK_HOME"
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
@@ -123,8 +124,18 @@ class JobHome:
         return JobHome(Path(os.environ.get(VARIABLE) or Path.home() / ".penstock").absolute())
 
     def create(self) -> JobHome:
-        for folder in (self.root, self.jobs, self.programs):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Make its folders; ConfigurationError where they cannot be made or written to."""
+        try:
+            for folder in (self.root, self.jobs, self.programs):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the home folder {self.root} cannot be made ({error.strerror}): name another with --dir or {VARIABLE}"
+            ) from error
+        if not os.access(self.jobs, os.W_OK | os.X_OK):
+            raise ConfigurationError(
+                f"the home folder {self.root} cannot be written to: name another with --dir or {VARIABLE}"
+            )
         return self
 
     def job(self, job_id: str) -> JobFolder:

@@ -11,7 +11,7 @@ from penstock.jobmanager.answers import Answer, refuse
 from penstock.jobmanager.control import operation_document
 from penstock.jobmanager.endpoint import Endpoint, UnreachableError
 from penstock.jobmanager.home import JobFolder, JobHome, is_running
-from penstock.jobmanager.submission import Submission, facts_without_a_job
+from penstock.jobmanager.submission import Submission, ended, facts_without_a_job
 
 TERMINAL = ("FINISHED", "FAILED", "CANCELED")
 _ASK_TIMEOUT_S = 5.0
@@ -78,6 +78,11 @@ class KnownJob:
             return state_browser.answer(state_browser.written(facts), parts[2], query)
         if facts["state"] in TERMINAL:
             return refuse(409, f"job {self.job_id} has ended: it is {facts['state']}")
+        if method == "PATCH" and len(parts) == 2 and facts["state"] == "SUSPENDED":  # there is nothing left to stop
+            told = self.folder.facts()
+            if told is not None:
+                self.folder.write_facts(ended(told, "CANCELED", None, _now_ms()))
+                return Answer(202, {})
         return refuse(409, f"job {self.job_id} is {facts['state']}: it has no driver that could do this")
 
 

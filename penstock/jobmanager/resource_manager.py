@@ -48,10 +48,12 @@ class ResourceManager:
             if offered is not None and taken + slots > offered:
                 holders = ", ".join(f"{job[:8]} has {claim['slots']}" for job, claim in others.items())
                 own = ", its own included" if job_id in state["claims"] else ""
+                free = max(0, offered - taken)  # they may have been offered more, before
+                lower = f"lower the parallelism to at most {free}, " if free else ""
                 raise NoResourceAvailableError(
-                    f"job {job_id} needs {slots} slots (its largest parallelism), but {offered - taken} of {offered} are free{own}"
-                    f"{f' ({holders})' if holders else ''}: lower the parallelism to at most {max(offered - taken, 0)}, wait "
-                    "for or cancel another job, or start `penstock jobmanager` with more --slots"
+                    f"job {job_id} needs {slots} slots (its largest parallelism), but {free} of {offered} are free{own}"
+                    f"{f' ({holders})' if holders else ''}: {lower}wait for or cancel another job, or start "
+                    "`penstock jobmanager` with more --slots"
                 )
             state["claims"] = {**others, job_id: {"slots": slots, **this_process()}}
 

@@ -165,10 +165,19 @@ def end_facts(folder: JobFolder, submission: Submission, state: str, failure: Fa
     facts = folder.facts()
     if facts is None:
         folder.write_facts(facts_without_a_job(submission, state, failure, now_ms))
-        return
+    else:
+        folder.write_facts(ended(facts, state, failure, now_ms))
+
+
+def ended(facts: Mapping[str, Any], state: str, failure: Failure | None, now_ms: int) -> dict[str, Any]:
+    """What a driver told of its job, and that it has ended since."""
     through = {"FAILED": "FAILING", "CANCELED": "CANCELLING"}.get(state)
     steps = [step for step in (through, state) if step is not None]
-    facts["transitions"] = [*facts["transitions"], *({"state": step, "at_ms": now_ms} for step in steps)]
-    facts["exceptions"] = [*facts["exceptions"], *([] if failure is None else [asdict(failure)])]
-    facts.update(state=state, end_ms=now_ms, now_ms=now_ms)
-    folder.write_facts(facts)
+    return {
+        **facts,
+        "transitions": [*facts["transitions"], *({"state": step, "at_ms": now_ms} for step in steps)],
+        "exceptions": [*facts["exceptions"], *([] if failure is None else [asdict(failure)])],
+        "state": state,
+        "end_ms": now_ms,
+        "now_ms": now_ms,
+    }

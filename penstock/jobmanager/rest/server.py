@@ -52,8 +52,9 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
+        why = str(error.strerror or error).partition(" (while")[0]  # Python adds the address, which is said already
         raise ConfigurationError(
-            f"the dispatcher cannot listen on {host}:{port} ({error.strerror}): choose another --port, or 0 for any"
+            f"the dispatcher cannot listen on {host}:{port} ({why}): choose another --port, or 0 for any"
         ) from error
 
 
