@@ -138,6 +138,16 @@ class Dispatcher:
     def jobs(self) -> list[KnownJob]:
         return known_jobs(self.home)
 
+    def running_from(self, file: str) -> str | None:
+        """A job that has not ended and needs this file, if there is one."""
+        for known in self.jobs():
+            submission = Submission.load(known.folder)
+            if submission is not None and file in (submission.program.entry, *submission.program.py_files):
+                facts = known.facts(live=False)
+                if facts is not None and facts["state"] not in TERMINAL:
+                    return known.job_id
+        return None
+
     def ask(self, job_id: str, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
         known = self.job(job_id)
         if known is None:

@@ -5,7 +5,7 @@ jobs/<job id>/facts.json        the job as its driver last saw it (penstock.jobm
 jobs/<job id>/submission.json   what to start again, when somebody else than the program itself starts it
 jobs/<job id>/driver.log        what the driver printed
 jobs/<job id>/job/              the job folder, if the program names none
-programs/                       uploaded programs
+programs/<upload>/<name>        uploaded programs (penstock.jobmanager.uploads)
 slots.json                      who has which slots (penstock.jobmanager.resource_manager)
 """
 

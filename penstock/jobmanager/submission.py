@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -11,7 +10,6 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from penstock.common.configuration import hide_secrets
@@ -19,9 +17,9 @@ from penstock.jobmanager.facts import VERSION
 from penstock.jobmanager.home import JobFolder, JobHome, this_process
 from penstock.jobmanager.life_cycle import Failure
 from penstock.jobmanager.program import Program
+from penstock.jobmanager.uploads import Uploads
 
 _FORMAT = 1
-_UPLOADED = re.compile(r"^[0-9a-f]{32}_")
 _OF_ONE_START = ("execution.state-recovery.", "penstock.job.")
 
 
@@ -41,9 +39,7 @@ class Submission:
     @property
     def name(self) -> str:
         """Until the program has given its job one."""
-        if self.program.is_module:
-            return self.program.entry
-        return _UPLOADED.sub("", os.path.basename(self.program.entry))
+        return self.program.entry if self.program.is_module else os.path.basename(self.program.entry)
 
     def save(self, home: JobHome) -> JobFolder:
         folder = home.create().job(self.job_id).create()
@@ -60,11 +56,11 @@ class Submission:
         return Submission(program=Program(**program), **values)
 
 
-def asked_for(submission: Submission, uploads: Path) -> dict[str, Any]:
+def asked_for(submission: Submission, uploads: Uploads) -> dict[str, Any]:
     """How a job was submitted, in REST's words: to ask for the same again, from a savepoint for one. Without what only that
     start was about, and without secrets, which whoever asks again has to know."""
     program = submission.program
-    uploaded = not program.is_module and Path(program.entry).parent == uploads
+    uploaded = None if program.is_module else uploads.id_of(program.entry)
     hidden = hide_secrets(submission.configuration)
     kept = {
         key: value
@@ -74,7 +70,7 @@ def asked_for(submission: Submission, uploads: Path) -> dict[str, Any]:
         and key not in ("parallelism.default", "python.files")
     }
     return {
-        "program": Path(program.entry).name if uploaded else None,
+        "program": uploaded,
         "entry": program.entry,
         "module": program.is_module,
         "programArgsList": list(program.arguments),
@@ -82,7 +78,7 @@ def asked_for(submission: Submission, uploads: Path) -> dict[str, Any]:
         "flinkConfiguration": kept,
         "pyflink": program.pyflink,
         "runtime": submission.runtime,
-        "pyFiles": [Path(file).name if uploaded else file for file in program.py_files],
+        "pyFiles": [(uploads.id_of(file) if uploaded else None) or file for file in program.py_files],
     }
 
 

@@ -1,9 +1,16 @@
-"""Uploaded programs: files of one folder, by names that cannot lead out of it."""
+"""Uploaded programs: files below one folder, by names that cannot lead out of it.
+
+Each has a folder of its own, `<id>/<name>`: there it is imported by its own name, and sees no other upload beside it. The id
+is made from the content: the same program sent again is the same upload, so a folder does not fill up with copies.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-import uuid
+import shutil
+import tempfile
 from email.parser import BytesParser
 from email.policy import HTTP
 from pathlib import Path
@@ -31,33 +38,45 @@ class Uploads:
             )
         if not content:
             raise UploadError(f"{name} is empty")
-        program_id = f"{uuid.uuid4().hex}_{name}"
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._folder / program_id
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_bytes(content)
+        program_id = f"{hashlib.sha256(content).hexdigest()[:32]}_{name}"
+        folder = self._folder / program_id
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, temporary = tempfile.mkstemp(dir=folder)  # whole or absent: a job may be starting from it just now
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            os.replace(temporary, folder / name)
+        except BaseException:
+            os.unlink(temporary)
+            raise
         return program_id
 
     def find(self, program_id: str) -> Path | None:
         """Only what `add` could have made, and is there."""
         if not _ID.fullmatch(program_id):
             return None
-        path = self._folder / program_id
+        path = self._folder / program_id / program_id.partition("_")[2]
         return path if path.is_file() and not path.is_symlink() else None
+
+    def id_of(self, path: str) -> str | None:
+        """The upload that a file is, if it is one."""
+        program_id = Path(path).parent.name
+        return program_id if self.find(program_id) == Path(path) else None
 
     def delete(self, program_id: str) -> bool:
         path = self.find(program_id)
         if path is not None:
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path.parent, ignore_errors=True)
         return path is not None
 
     def all(self) -> list[dict[str, Any]]:
         """The newest first, in Flink's shape of a jar."""
-        paths = [p for p in self._folder.iterdir() if _ID.fullmatch(p.name)] if self._folder.is_dir() else []
-        stamped = sorted(((int(path.stat().st_mtime * 1000), path.name) for path in paths), reverse=True)
+        folders = self._folder.iterdir() if self._folder.is_dir() else ()
+        paths = [path for folder in folders if (path := self.find(folder.name)) is not None]
+        stamped = sorted(((int(path.stat().st_mtime * 1000), path) for path in paths), reverse=True)
         return [
-            {"id": name, "name": name.partition("_")[2], "uploaded": at, "entry": [{"name": name.partition("_")[2]}]}
-            for at, name in stamped
+            {"id": path.parent.name, "name": path.name, "uploaded": at, "entry": [{"name": path.name}]}
+            for at, path in stamped
         ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,6 +173,29 @@ def test_a_dispatcher_runs_what_the_command_uploads(home: Path, path: Path) -> N
         assert stopped.returncode == 0, stopped.stderr
         assert Path(stopped.stdout.strip().removeprefix("file://")).is_dir()
         assert command("ui", "--no-open").stdout.strip() == endpoint.address
+
+
+def test_uploaded_modules_and_archives_are_imported_by_their_own_names(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "beside").mkdir()
+    module = program(tmp_path / "beside", "helpers_of_mine.py", "WORD = 'helped'")
+    archive = tmp_path / "lib.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("packed_of_mine.py", "WORD = 'unpacked'")
+    text = (
+        "import helpers_of_mine, packed_of_mine\nfrom penstock.datastream import StreamExecutionEnvironment as E\n"
+        "env = E.get_execution_environment()\n"
+        "env.from_collection([1]).map(lambda n: (helpers_of_mine.WORD, packed_of_mine.WORD)).print()\nenv.execute()\n"
+    )
+    path = program(tmp_path, "my jöb.py", text)
+    with jobmanager(home) as endpoint:
+        files = f"{module},{archive}"
+        for _ in range(2):  # the second time nothing new is kept
+            done = command("run", "--jobmanager", endpoint.address, "--py-files", files, str(path))
+            assert done.returncode == 0, done.stderr
+            job_id = done.stdout.strip()
+            assert "('helped', 'unpacked')" in command("log", job_id).stdout
+        kept = [file["name"] for file in endpoint.ask("GET", "/programs").body["files"]]
+        assert sorted(kept) == ["helpers_of_mine.py", "lib.zip", "my_j_b.py"]
 
 
 def test_completion_knows_the_commands() -> None:

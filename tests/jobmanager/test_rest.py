@@ -304,6 +304,22 @@ def test_a_program_is_uploaded_and_run_and_its_failure_is_told(rest: httpx.Clien
     assert rest.post(f"/programs/{stored}/run").status_code == 404
 
 
+def test_a_program_is_not_deleted_under_a_job_that_would_be_started_again_from_it(
+    rest: httpx.Client, tmp_path: Path
+) -> None:
+    stored = rest.post("/programs/upload", params={"name": "endless.py"}, content=ENDLESS).json()["filename"]
+    assert rest.post("/programs/upload", params={"name": "endless.py"}, content=ENDLESS).json()["filename"] == stored
+    assert [file["id"] for file in _get(rest, "/programs")["files"]].count(stored) == 1
+    job_id = rest.post(f"/programs/{stored}/run", json={"runtime": "embedded"}).json()["jobid"]
+    refused = rest.delete(f"/programs/{stored}")
+    assert (refused.status_code, job_id in refused.text) == (409, True)
+    assert _get(rest, f"/jobs/{job_id}")["program"] == stored
+    assert rest.patch(f"/jobs/{job_id}").status_code == 202
+    eventually(lambda: _get(rest, f"/jobs/{job_id}")["state"] == "CANCELED", "the end")
+    assert rest.delete(f"/programs/{stored}").status_code == 200
+    assert rest.delete(f"/programs/{stored}").status_code == 404
+
+
 @pytest.mark.parametrize(
     "name", ["../evil.py", "/etc/x.py", "a/b.py", "..", "x", ".py", "a\\b.py", "a.py\n", "\x00.py", "é.py"]
 )

@@ -23,6 +23,7 @@ from penstock.jobmanager.rest.context import (
     respond,
 )
 from penstock.jobmanager.submission import Submission, asked_for
+from penstock.jobmanager.uploads import Uploads
 
 router = APIRouter(tags=["jobs"], responses=ERRORS)
 
@@ -63,7 +64,7 @@ def overview(dispatcher: TheDispatcher) -> Json:
 @router.get("/jobs/{jobid}")
 def job(dispatcher: TheDispatcher, facts: Facts) -> Json:
     submission = Submission.load(dispatcher.home.job(facts["job_id"]))
-    asked = None if submission is None else asked_for(submission, dispatcher.home.programs)
+    asked = None if submission is None else asked_for(submission, Uploads(dispatcher.home.programs))
     return documents.details(facts, bottleneck(facts), asked)
 
 

@@ -88,8 +88,15 @@ def _add_routes(router: APIRouter, *, described: bool) -> None:
 
     @router.delete("/{programid}", include_in_schema=described)
     def delete(dispatcher: TheDispatcher, programid: str) -> Json:
-        if not _uploads(dispatcher.home).delete(programid):
+        """Not while a job runs from it, which is started again from it when its driver dies."""
+        uploads = _uploads(dispatcher.home)
+        path = uploads.find(programid)
+        if path is None:
             not_found(f"program {programid!r}")
+        used = dispatcher.running_from(str(path))
+        if used is not None:
+            raise HTTPException(409, f"job {used} runs from program {programid}: cancel or stop it first")
+        uploads.delete(programid)
         return {}
 
     @router.post("/{programid}/run", include_in_schema=described)
