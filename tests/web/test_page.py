@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from penstock.jobmanager.endpoint import Endpoint
 from tests.jobmanager.jobs import eventually
-from tests.jobmanager.programs import ENDLESS, FAILING, jobmanager, program
-from tests.servers.browser import find
-from tests.servers.fixtures import unavailable
-from tests.servers.jars import ServerUnavailable
+from tests.jobmanager.programs import FAILING, jobmanager, program
+from tests.web.pages import CLICKS, LAPTOP, PHONE, act, figure, number, open_page, shoot, state, submit
 
-SHOTS = Path(__file__).parents[2] / "reports" / "web"
-CLICKS = ENDLESS.replace("enable_checkpointing(10)", "enable_checkpointing(200)")
 SLOW = """
 import time
 from penstock.common import WatermarkStrategy
@@ -49,83 +44,6 @@ loop.close_with(step.filter(lambda p: p[1] > 0))
 step.filter(lambda p: p[1] == 0).print().name("arrived").uid("arrived")
 env.execute("rounds")
 """
-LAPTOP, PHONE = (1280, 800), (390, 844)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    path = find()
-    if path is None:
-        unavailable(ServerUnavailable("no Chromium: run `make browser`, or name one in PENSTOCK_CHROMIUM"))
-        raise AssertionError
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    expect.set_options(timeout=20_000)  # a driver starts in a second, or in ten if other tests have the cores
-    with sync_playwright() as playwright:
-        # Without a sandbox of its own: containers and CI run as root, and the page is ours.
-        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield launched
-        launched.close()
-
-
-@pytest.fixture(scope="module")
-def dispatcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    with jobmanager(tmp_path_factory.mktemp("home"), "--slots", "16") as endpoint:
-        yield endpoint
-        for job in endpoint.ask("GET", "/jobs", timeout_s=10).body["jobs"]:
-            endpoint.ask("PATCH", f"/jobs/{job['id']}", {"mode": "cancel"}, timeout_s=10)
-
-
-def open_page(
-    chromium: Browser, endpoint: Endpoint, size: tuple[int, int] = LAPTOP, *, dark: bool = False
-) -> tuple[Page, list[str]]:
-    """A tab, and what went wrong in it."""
-    context = chromium.new_context(
-        viewport={"width": size[0], "height": size[1]},
-        color_scheme="dark" if dark else "light",
-        device_scale_factor=2 if size == PHONE else 1,
-    )
-    page, wrong = context.new_page(), list[str]()
-    page.set_default_timeout(20_000)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("requestfailed", lambda request: wrong.append(f"{request.url}: {request.failure}"))
-    page.on(
-        "request", lambda r: None if r.url.startswith(endpoint.address) else wrong.append(f"from elsewhere: {r.url}")
-    )
-    page.goto(endpoint.address)
-    return page, wrong
-
-
-def shoot(page: Page, name: str) -> None:
-    page.evaluate("scrollTo(0, 0)")
-    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
-
-
-def submit(page: Page, file: Path, **fields: str) -> None:
-    page.get_by_role("button", name="Submit job").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Python file").set_input_files(file)
-    for label, text in fields.items():
-        dialog.get_by_label(label.capitalize()).fill(text)
-    dialog.get_by_label("Runtime").select_option("embedded")
-    dialog.get_by_role("button", name="Submit").click()
-    expect(page).to_have_url(re.compile("#/jobs/[0-9a-f]{32}$"))
-
-
-def figure(page: Page, name: str) -> Locator:
-    return page.locator(".numbers div", has_text=name).first.locator("dd")
-
-
-def number(text: Locator) -> int:
-    return int(re.sub(r"\D", "", text.inner_text()) or 0)
-
-
-def state(page: Page) -> Locator:
-    return page.locator(".head .state")
-
-
-def act(page: Page, action: str, confirm: str) -> None:
-    page.get_by_role("button", name=f"{action}…").first.click()
-    page.get_by_role("dialog").get_by_role("button", name=confirm).click()
 
 
 def look_up(page: Page, key: str) -> None:
@@ -392,9 +310,9 @@ def test_what_the_server_refuses_is_said_in_its_words(chromium: Browser, dispatc
     page, _ = open_page(chromium, dispatcher)
     page.get_by_role("button", name="Submit job").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Python file").set_input_files(program(tmp_path, "bad name.py", ENDLESS))
+    dialog.get_by_label("Python file").set_input_files(program(tmp_path, "bad name.py", ""))
     dialog.get_by_role("button", name="Submit").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("cannot be a program's name")
+    expect(dialog.get_by_role("alert")).to_contain_text("bad_name.py is empty")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     page.goto(f"{dispatcher.address}/#/jobs/{'0' * 32}")

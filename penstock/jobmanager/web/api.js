@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 
+const AWAY = 20; // times in all that nobody answers while the end of an action is waited for
 const TOKEN = "penstock.token"; // of this tab, until it is closed
 
 export class ApiError extends Error {
@@ -41,8 +42,14 @@ export const get = (path, query) => request("GET", path, { query });
 // A long action: begin it, then ask until it is over. Returns where its result is, if anywhere.
 export async function longAction(method, path, status, options) {
   const { "request-id": id } = await request(method, path, options);
+  let silent = 0;
   for (let wait = 100; ; wait = Math.min(wait * 1.5, 2000)) {
-    const { status: { id: state }, operation } = await get(`${status}/${id}`);
+    const found = await get(`${status}/${id}`).catch((error) => {
+      silent += 1; // a JobManager that is started again; the action goes on meanwhile
+      if (error.status !== 0 || silent > AWAY) throw error;
+      return { status: { id: "UNKNOWN" } };
+    });
+    const { status: { id: state }, operation } = found;
     if (state === "COMPLETED") {
       const failure = operation?.["failure-cause"] ?? operation?.failureCause; // Flink has both names
       if (failure) throw new ApiError(200, failure["stack-trace"]);

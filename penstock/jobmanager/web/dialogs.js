@@ -27,7 +27,8 @@ function ask({ title, fields, button, back = "Cancel", danger, send }) {
       await send(new FormData(form));
       dialog.close();
     } catch (problem) {
-      error.textContent = problem.message;
+      if (dialog.open) error.textContent = problem.message;
+      else toast(`${title}: ${problem.message}`, "bad"); // it was closed meanwhile, and what was asked for went on
     } finally {
       go.disabled = false;
       go.textContent = button;
@@ -164,6 +165,7 @@ export async function submitDialog({ savepoint = "", before = null } = {}) {
 
 async function uploaded(file) {
   const body = new FormData();
-  body.append("jarfile", file);
+  // A file may be called anything here; the server takes plain names only.
+  body.append("jarfile", file, file.name.replace(/[^A-Za-z0-9_.-]/g, "_").replace(/^[.-]+/, "").slice(-96));
   return (await request("POST", "/programs/upload", { form: body })).filename;
 }

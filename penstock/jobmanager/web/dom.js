@@ -16,19 +16,30 @@ function build(element, attributes, children) {
 export const h = (tag, attributes, ...children) => build(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => build(document.createElementNS(SVG, tag), attributes, children);
 
-// New content in place of the old, with what a person has opened, focused, scrolled or selected left as it is:
-// elements are recognised by their data-key.
+// What a finger, the mouse or the space bar is on between press and release: a click is both on the same element.
+let pressed = null;
+const release = () => setTimeout(() => { pressed = null; }); // after the click, which comes after the release
+addEventListener("pointerdown", (event) => { if (event.button === 0) pressed = event.target; }, true);
+addEventListener("keydown", (event) => { if (event.key === " ") pressed = event.target; }, true);
+for (const end of ["pointerup", "pointercancel", "dragend", "keyup"]) addEventListener(end, release, true);
+// Releases that are never told: over a menu of the browser's, in another window.
+addEventListener("pointermove", (event) => { if (event.pointerType === "mouse" && event.buttons === 0) release(); }, true);
+addEventListener("blur", (event) => { if (event.target === window) release(); }, true);
+
+// New content in place of the old, with what a person has opened, closed, focused, scrolled, selected or is clicking left as
+// it is: elements are recognised by their data-key.
 export function update(container, ...children) {
   const selection = document.getSelection();
   if (selection && !selection.isCollapsed && container.contains(selection.anchorNode)) return; // being copied
+  if (pressed && container.contains(pressed)) return;
   const focused = container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  const open = new Set([...container.querySelectorAll("details[open][data-key]")].map((e) => e.dataset.key));
+  const open = new Map([...container.querySelectorAll("details[data-key]")].map((e) => [e.dataset.key, e.open]));
   const scrolled = new Map([...container.querySelectorAll("[data-key]")]
     .filter((e) => e.scrollTop || e.scrollLeft).map((e) => [e.dataset.key, [e.scrollTop, e.scrollLeft]]));
   container.replaceChildren(...children.flat(9).filter((child) => child != null && child !== false));
   for (const element of container.querySelectorAll("[data-key]")) {
     const key = element.dataset.key;
-    if (open.has(key)) element.open = true;
+    if (open.has(key)) element.open = open.get(key);
     if (scrolled.has(key)) [element.scrollTop, element.scrollLeft] = scrolled.get(key);
     if (key === focused && focused !== undefined) element.focus({ preventScroll: true });
   }
@@ -41,7 +52,8 @@ export function table(columns, rows, empty) {
   const head = columns.map((c) => h("th", { scope: "col", class: c.kind }, c.title));
   const body = rows.map((row) => h("tr", { class: row.class },
     columns.map((c) => h("td", { class: c.kind, "data-label": c.title || null }, h("div", {}, c.cell(row))))));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+  const key = `table-${columns.map((c) => c.title).join()}`; // where it is scrolled to, and whether it has the focus
+  return h("div", { class: "scroll", "data-key": key }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
 
 export function toast(message, kind = "", ...actions) {

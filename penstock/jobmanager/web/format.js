@@ -4,8 +4,16 @@ export function count(value) {
   return value == null ? "–" : Math.round(value).toLocaleString("en-US");
 }
 
+// A number in a narrow place: the whole of it is its title.
+export function short(value) {
+  if (value == null || value < 1e10) return count(value);
+  const [unit, name] = value < 1e12 ? [1e9, "G"] : value < 1e15 ? [1e12, "T"] : [1e15, "P"];
+  return `${(value / unit).toFixed(1)} ${name}`;
+}
+
 export function rate(value) {
   if (value == null) return "–";
+  if (value >= 1e9) return `${(value / 1e9).toFixed(1)} G/s`;
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M/s`;
   if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k/s`;
   return `${value >= 100 || value === 0 ? count(value) : value.toFixed(1)}/s`;
@@ -13,7 +21,7 @@ export function rate(value) {
 
 export function bytes(value) {
   if (value == null) return "–";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let unit = 0;
   while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
   return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;

@@ -5,12 +5,13 @@ import { count, percent, rate } from "./format.js";
 import { HEAD, layout, OPERATOR } from "./layout.js";
 
 const SQUARE = 12;
-const SMALLEST = 0.62; // of a graph's natural size: below that it cannot be read, and is scrolled instead
+const SMALLEST = 0.55; // of a graph's natural size: below that it cannot be read
+const SCROLLED = 0.7; // the size of one that does not fit even so
 
 // `room`: pixels there are.
 export function graph(job, { selected, onSelect, upright, room }) {
   const { boxes, arrows, width, height } = layout(job.vertices, job.plan, upright);
-  const scale = Math.min(1, Math.max(room / width, SMALLEST));
+  const scale = room / width < SMALLEST ? SCROLLED : Math.min(1, room / width);
   return s("svg", {
     width: width * scale, height: height * scale, viewBox: `0 0 ${width} ${height}`, role: "group",
     "aria-label": `Job graph with ${job.vertices.length} vertices`,

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { cancelDialog, rescaleDialog, savepointDialog, stopDialog, submitDialog } from "./dialogs.js";
 import { badge, h, toast, update } from "./dom.js";
-import { behind, clock, count, duration, percent, rate, settingMs, shortName, watermark } from "./format.js";
+import { behind, clock, count, duration, percent, rate, settingMs, short, shortName, watermark } from "./format.js";
 import { graph, hasFeedback } from "./graph.js";
 import { latencies, slowest } from "./latency.js";
 import { numbers, TABS } from "./tabs.js";
@@ -20,6 +20,7 @@ export function jobView(content, id, firstTab, refreshNow) {
   let body = null; // of the tab that is shown: what an earlier one still loads goes nowhere
   let selected = null;
   let fixed = null; // what does not change while a job runs
+  let newest = 0; // the last time that something was asked for: what is answered to an earlier one is not shown over it
   content.replaceChildren(parts.head, parts.note, parts.figures,
     h("section", { class: "card", "aria-label": "Job graph" }, h("h2", {}, "Graph"), parts.graph),
     h("section", { class: "card", "aria-label": "Epochs" }, h("h2", {}, "Epochs"), parts.epochs),
@@ -54,6 +55,8 @@ export function jobView(content, id, firstTab, refreshNow) {
     job: id,
     show,
     async refresh() {
+      const turn = ++newest;
+      const stale = () => turn !== newest;
       const job = await get(`/jobs/${id}`).catch((error) => { throw Object.assign(error, { gone: error.status === 404 }); });
       this.title = job.name;
       if (fixed === null || job.vertices.length !== fixed.vertices) {
@@ -64,6 +67,7 @@ export function jobView(content, id, firstTab, refreshNow) {
       }
       const failure = ["FAILED", "FAILING", "RESTARTING"].includes(job.state)
         ? (await get(`/jobs/${id}/exceptions`, { maxExceptions: 1 })).exceptionHistory.entries[0] : null;
+      if (stale()) return;
       update(parts.head, head(job, fixed));
       update(parts.note, notes(job, failure));
       update(parts.figures, h("dl", { class: "numbers" }, numbers(figures(job))));
@@ -72,7 +76,8 @@ export function jobView(content, id, firstTab, refreshNow) {
         : h("p", { class: "muted" }, ENDED.has(job.state) ? "The program ended without starting a job." : "The program has not started its job yet."));
       update(parts.epochs, timeline(job.epochs, fixed.targetMs));
       update(parts.latency, latencies(job.latency));
-      await TABS[tab][1](body, job, selected, select);
+      const view = { body, stale, show: (...children) => stale() || update(body, ...children), again: refreshNow };
+      await TABS[tab][1](view, job, selected, select);
     },
   };
 }
@@ -82,6 +87,8 @@ function legend(job) {
     h("span", { class: "sw-pressed" }, "back-pressured"), h("i", {}, "a square is a slot"),
     hasFeedback(job) && h("span", { class: "sw-feedback" }, "back to the head of an iteration, in the next epoch"));
 }
+
+const total = (value) => h("span", { title: count(value) }, short(value));
 
 function figures(job) {
   const over = ENDED.has(job.state);
@@ -93,10 +100,10 @@ function figures(job) {
   const late = slowest(job.latency);
   return {
     ...(over ? { "Read, on average": rate(job.totals.records_in / Math.max(0.001, job.duration / 1000)) } : { "Read now": rate(read) }),
-    "Records in": count(job.totals.records_in), "Records out": count(job.totals.records_out),
+    "Records in": total(job.totals.records_in), "Records out": total(job.totals.records_out),
     "Latency, p50": late ? [duration(late.p50_ms), h("small", {}, `p99 ${duration(late.p99_ms)}`)] : "–",
     Watermark: [watermark(mark, { fraction: false }), lag && h("small", {}, lag)],
-    "Late, dropped": count(job.totals.late_dropped), Epochs: count(job.totals.epochs),
+    "Late, dropped": total(job.totals.late_dropped), Epochs: total(job.totals.epochs),
     [over ? "Ran for" : "Running for"]: duration(job.duration),
   };
 }
@@ -124,7 +131,7 @@ function head(job, fixed) {
     onclick: () => (reason ? toast(`${title}: ${reason}`) : action(job)),
   }, `${title}…`);
   return [h("div", { class: "head" },
-    h("a", { href: "#/", "data-key": "back", "aria-label": "All jobs" }, "← Jobs"), h("h1", {}, job.name), badge(job.state),
+    h("a", { href: "#/", "data-key": "back", "aria-label": "All jobs" }, "← Jobs"), h("h1", { title: job.name }, job.name), badge(job.state),
     h("span", { class: "space" }),
     h("div", { class: "actions", role: "group", "aria-label": "Actions" },
       button("Savepoint", savepointDialog, over), button("Rescale", rescaleDialog, over ?? noStorage),

@@ -26,10 +26,10 @@ export function jobsView(content) {
 function section(title, jobs, empty) {
   return h("section", { class: "card", "aria-label": title }, h("h2", {}, `${title} (${jobs.length})`), table([
     { title: "Name", kind: "wide", cell: (j) => [
-      h("a", { class: "name", href: `#/jobs/${j.jid}`, "data-key": `job-${j.jid}` }, j.name),
+      h("a", { class: "name", href: `#/jobs/${j.jid}`, "data-key": `job-${j.jid}`, title: j.name }, j.name),
       h("div", { class: "muted mono" }, j.jid.slice(0, 12))] },
     { title: "State", cell: (j) => badge(j.state) },
-    { title: "Started", cell: (j) => clock(j["start-time"]) },
+    { title: "Started", kind: "moment", cell: (j) => clock(j["start-time"]) },
     { title: "Duration", kind: "n", cell: (j) => duration(j.duration) },
     { title: "Runtime", cell: (j) => j.runtime },
     { title: "Slots", kind: "n", cell: (j) => count(j.slots) },

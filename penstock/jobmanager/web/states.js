@@ -1,17 +1,18 @@
 // What a job keeps: a state is chosen, and some of its entries, or what one key has, are shown as of the newest checkpoint.
 
 import { get } from "./api.js";
-import { h, table, update } from "./dom.js";
+import { h, table } from "./dom.js";
 import { clock, count, watermark } from "./format.js";
 
 const operator = (kind) => kind.startsWith("operator") || kind === "broadcast"; // belongs to a subtask, not to a key
 
 // A form that stays as it was typed: built once, when the tab is opened, and again while there is nothing to choose from.
-export async function state(body, job) {
+export async function state({ body, stale, show }, job) {
   if (body.dataset.form === job.jid) return;
   const found = await get(`/jobs/${job.jid}/states`);
+  if (stale() || body.dataset.form === job.jid) return;
   if (found.states.length === 0) {
-    update(body, h("section", { class: "card" }, h("h2", {}, "State"),
+    show(h("section", { class: "card" }, h("h2", {}, "State"),
       h("p", { class: "muted" }, "There is no checkpoint with state in it yet.")));
     return;
   }
@@ -23,16 +24,20 @@ export async function state(body, job) {
   const answer = h("div", { role: "status", "aria-live": "polite" });
   const form = h("form", { class: "state-form" }, h("label", {}, "State", which),
     h("label", {}, "Key, as JSON (empty: some of all)", key), h("button", { class: "primary" }, "Look up"));
+  let asked = null; // the newest question: an answer to one before it comes too late
   const look = async () => {
     const chosen = states[which.value];
     key.disabled = operator(chosen.kind);
     const query = { uid: chosen.uid, name: chosen.name, ...(key.value.trim() && !key.disabled ? { key: key.value } : {}) };
+    asked = query;
+    let shown;
     try {
-      const shown = await get(`/jobs/${job.jid}/state`, query);
-      answer.replaceChildren(...(shown.entries ? entries(shown) : one(chosen, key.value, shown)));
+      const found = await get(`/jobs/${job.jid}/state`, query);
+      shown = found.entries ? entries(found) : one(chosen, query.key, found);
     } catch (error) {
-      answer.replaceChildren(h("p", { class: "error" }, error.message));
+      shown = [h("p", { class: "error" }, error.message)];
     }
+    if (asked === query) answer.replaceChildren(...shown);
   };
   form.addEventListener("submit", (event) => { event.preventDefault(); look(); });
   which.addEventListener("change", look);

@@ -1,7 +1,7 @@
 // The lower half of a job's view. Each tab loads what it shows, and nothing else is loaded.
 
 import { get, longAction } from "./api.js";
-import { badge, h, table, toast, update } from "./dom.js";
+import { badge, h, table, toast } from "./dom.js";
 import { submitDialog } from "./dialogs.js";
 import { flame } from "./flame.js";
 import { state } from "./states.js";
@@ -16,15 +16,18 @@ const meter = (busy, pressed) => [
 const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
 const level = (ratio) => (ratio > 0.5 ? "high" : ratio > 0.1 ? "low" : "ok");
 
-async function vertices(body, job, selected, select) {
+// Each is given where it is shown: `show(…)` draws it, unless something newer has been asked for since; `stale()` says whether;
+// `again()` asks at once.
+
+async function vertices({ show }, job, selected, select) {
   const chosen = job.vertices.find((v) => v.id === selected) ?? job.vertices[0];
   if (!chosen) {
-    update(body, h("p", { class: "muted" }, "The program has not started its job yet."));
+    show(h("p", { class: "muted" }, "The program has not started its job yet."));
     return;
   }
   const details = await get(`/jobs/${job.jid}/vertices/${chosen.id}`);
   const all = job.vertices.map((v) => ({ ...v, class: v.id === chosen.id ? "chosen" : null }));
-  update(body,
+  show(
     h("section", { class: "card" }, h("h2", {}, "Vertices"), table([
       { title: "Vertex", kind: "wide", cell: (v) => [
         h("a", { href: `#/jobs/${job.jid}`, "data-key": `row-${v.id}`, onclick: (e) => { e.preventDefault(); select(v.id); } }, v.name),
@@ -65,14 +68,15 @@ function partsOf(checkpoint, job) {
     checkpoint.details[v.id].subtasks.map((t) => ({ ...t, vertex: v.name })));
 }
 
-let opened = null; // the checkpoint whose subtasks are shown
+let opened = null; // job and checkpoint whose subtasks are shown
 const kept = new Map(); // subtasks of checkpoints that somebody opened: the server forgets them sooner, by job and checkpoint
 
-async function checkpoints(body, job) {
+async function checkpoints({ show, again }, job) {
   const found = await get(`/jobs/${job.jid}/checkpoints`);
   const longest = Math.max(1, ...found.history.map((c) => c.end_to_end_duration));
-  const chosen = found.history.find((c) => c.id === opened && !c.is_savepoint);
-  if (chosen && !kept.has(`${job.jid}-${chosen.id}`)) {
+  const name = (c) => `${job.jid}-${c.id}`;
+  const chosen = found.history.find((c) => name(c) === opened && !c.is_savepoint);
+  if (chosen && !kept.has(opened)) {
     await load(job, chosen).catch((error) => { opened = null; toast(error.message, "bad"); });
   }
   // Retention deletes older checkpoints, and a running job's newest is an old one in a moment.
@@ -80,28 +84,28 @@ async function checkpoints(body, job) {
   const resumable = (c) => c.external_path && c.status === "COMPLETED" && (c.is_savepoint || c.id === newest);
   const cell = (c) => h("div", { class: "actions" },
     Object.keys(c.tasks).length > 0 && h("button", {
-      type: "button", class: "tiny", "data-key": `subtasks-${c.id}`, "aria-expanded": String(c.id === opened),
+      type: "button", class: "tiny", "data-key": `subtasks-${c.id}`, "aria-expanded": String(name(c) === opened),
       "aria-label": `Subtasks of checkpoint ${c.id}`,
-      onclick: () => { opened = opened === c.id ? null : c.id; checkpoints(body, job); },
+      onclick: () => { opened = opened === name(c) ? null : name(c); again(); },
     }, "Subtasks"),
     resumable(c) && h("button", {
       type: "button", class: "tiny", "data-key": `resume-${c.id}-${c.is_savepoint}`,
       "aria-label": `Resume from ${c.is_savepoint ? "savepoint" : "checkpoint"} ${c.id}`,
       onclick: () => submitDialog({ savepoint: c.external_path, before: job.submitted }),
     }, "Resume…"));
-  update(body,
+  show(
     h("dl", { class: "numbers" }, numbers({
       Completed: count(found.counts.completed), Failed: count(found.counts.failed), Restored: count(found.counts.restored),
       "Size, average": bytes(Math.round(found.summary.state_size.avg)), "Duration, average": duration(found.summary.end_to_end_duration.avg),
       "Duration, 99 %": duration(found.summary.end_to_end_duration.p99),
     })),
-    kept.has(`${job.jid}-${opened}`) && h("section", { class: "card" }, h("h2", {}, `Subtasks of checkpoint ${opened}`), subtasksOf(job, opened)),
+    chosen && kept.has(opened) && h("section", { class: "card" }, h("h2", {}, `Subtasks of checkpoint ${chosen.id}`), subtasksOf(job, kept.get(opened))),
     h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, "History"), h("span", { class: "space" }),
       job.state === "RUNNING" && h("button", { type: "button", class: "tiny", "data-key": "checkpoint-now", onclick: () => checkpointNow(job) }, "Checkpoint now")), table([
       { title: "Id", kind: "n", cell: (c) => c.id },
       { title: "Kind", cell: (c) => (c.is_savepoint ? "savepoint" : "checkpoint") },
       { title: "State", cell: (c) => [badge(c.status), c.failure_message && h("div", { class: "error small" }, c.failure_message)] },
-      { title: "Begun", cell: (c) => clock(c.trigger_timestamp) },
+      { title: "Begun", kind: "moment", cell: (c) => clock(c.trigger_timestamp) },
       { title: "Size", kind: "n", cell: (c) => bytes(c.state_size) },
       { title: "Duration", kind: "n", cell: (c) => duration(c.end_to_end_duration) },
       { title: "", kind: "hide-small", cell: (c) => h("span", { class: "meter", "aria-hidden": "true" }, h("i", { class: "half", style: { width: `${(100 * c.end_to_end_duration) / longest}%` } })) },
@@ -130,8 +134,7 @@ async function load(job, checkpoint) {
   if (kept.size > 50) kept.delete(kept.keys().next().value);
 }
 
-function subtasksOf(job, id) {
-  const found = kept.get(`${job.jid}-${id}`);
+function subtasksOf(job, found) {
   return table([
     { title: "Vertex", cell: (t) => t.vertex },
     { title: "Subtask", kind: "n", cell: (t) => t.index },
@@ -141,9 +144,9 @@ function subtasksOf(job, id) {
   ], partsOf(found, job), "");
 }
 
-async function exceptions(body, job) {
+async function exceptions({ show }, job) {
   const { exceptionHistory: { entries, truncated } } = await get(`/jobs/${job.jid}/exceptions`);
-  update(body, h("section", { class: "card" }, h("h2", {}, "Exceptions, newest first"),
+  show(h("section", { class: "card" }, h("h2", {}, "Exceptions, newest first"),
     entries.length === 0 && h("p", { class: "muted" }, "None."),
     entries.map((e, i) => h("details", { "data-key": `exception-${e.timestamp}`, open: i === 0 && job.state === "FAILED" },
       h("summary", {}, h("span", { class: "muted" }, clock(e.timestamp), " "), h("strong", {}, shortName(e.exceptionName)), " ", e.message.split("\n")[0]),
@@ -152,20 +155,21 @@ async function exceptions(body, job) {
     truncated && h("p", { class: "muted" }, "Older ones are left out.")));
 }
 
-async function configuration(body, job) {
+async function configuration({ show }, job) {
   const found = await get(`/jobs/${job.jid}/config`);
   const values = Object.entries(found["execution-config"]["user-config"]).sort();
-  update(body, h("section", { class: "card" }, h("h2", {}, "Settings"), table([
+  show(h("section", { class: "card" }, h("h2", {}, "Settings"), table([
     { title: "Setting", kind: "wide", cell: ([name]) => h("code", {}, name) },
     { title: "Value", kind: "wide", cell: ([, value]) => h("code", {}, value) },
   ], values, "None besides the defaults.")));
 }
 
-async function log(body, job) {
+async function log({ body, stale, show }, job) {
   const text = await get(`/jobs/${job.jid}/log`, { size: 65536 });
+  if (stale()) return;
   const before = body.querySelector("pre");
   const following = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 4;
-  update(body, h("section", { class: "card" }, h("h2", {}, "What the driver printed"),
+  show(h("section", { class: "card" }, h("h2", {}, "What the driver printed"),
     text ? h("pre", { "data-key": "log", tabindex: 0, "aria-label": "Log" }, text)
       : h("p", { class: "muted" }, "Nothing, or the job was not started by penstock.")));
   const shown = body.querySelector("pre");
