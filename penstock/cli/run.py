@@ -15,6 +15,7 @@ from penstock.cli.targets import Directory, JobManager, Token, dispatcher_at, ho
 from penstock.common.global_configuration import GlobalConfiguration
 from penstock.errors import ConfigurationError
 from penstock.jobmanager.attach import HOME
+from penstock.jobmanager.history import prune_unattended
 from penstock.jobmanager.home import JobHome
 from penstock.jobmanager.program import Program, run_program
 
@@ -140,7 +141,8 @@ def _interrupted() -> None:
 def _managed(home: JobHome) -> dict[str, str]:
     """Where this run's jobs can be found. A machine without a writable home folder can still run programs."""
     try:
-        return {HOME: str(home.create().root)}
+        prune_unattended(home.create())
+        return {HOME: str(home.root)}
     except ConfigurationError as error:
         typer.echo(f"This job cannot be watched: {error}", err=True)
         return {}

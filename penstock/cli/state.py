@@ -61,6 +61,8 @@ def _entries(target: Target, uid: str, name: str, as_json: bool) -> None:
         print_table(("~key", "~window", "~value"), rows)
     if answer["more"]:
         typer.echo("…")
+    if any(each["shortened"] for each in answer["entries"]):
+        typer.echo("What ends with … is only the beginning: KEY shows more of it.", err=True)
     hint(f"penstock state {target.job_id[:8]} {uid} {name} KEY")
 
 
@@ -71,5 +73,7 @@ def _value(target: Target, uid: str, name: str, key: str, as_json: bool) -> None
         print_json(answer)
         return
     typer.echo(answer["text"])
+    if answer["shortened"]:
+        typer.echo("Only its beginning is shown.", err=True)
     if answer["text"] == "None":  # nothing is kept for the key, or there is no such state
         hint(f"penstock state {target.job_id[:8]}")

@@ -15,6 +15,7 @@ from penstock.cli.output import hint, wait_for_state
 from penstock.cli.targets import LocalTarget, RemoteTarget, Target, checked
 from penstock.errors import ConfigurationError, JobFailedError
 from penstock.jobmanager.endpoint import Endpoint
+from penstock.jobmanager.history import prune_unattended
 from penstock.jobmanager.home import JobHome, is_running, read_json
 from penstock.jobmanager.known_job import TERMINAL, KnownJob
 from penstock.jobmanager.program import Program
@@ -36,6 +37,7 @@ def start_detached(home: JobHome, program: Program, configuration: Mapping[str, 
         folder=os.getcwd(),
         supervised=dispatcher is not None and is_running(dispatcher),
     )
+    prune_unattended(home.create())
     started = start_driver(home, submission)
     _report(LocalTarget(KnownJob(home.job(started.job_id))), wait=False)
 

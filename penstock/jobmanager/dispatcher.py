@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 from penstock.errors import FencedError
 from penstock.jobmanager.answers import Answer, refuse
-from penstock.jobmanager.history import MAX_JOBS, prune
-from penstock.jobmanager.home import JobHome, is_job_id, is_running
+from penstock.jobmanager.history import MAX_JOBS, prune, remember_limit
+from penstock.jobmanager.home import JobHome, is_job_id, is_running, read_json
 from penstock.jobmanager.known_job import TERMINAL, KnownJob, known_jobs
 from penstock.jobmanager.life_cycle import Failure
 from penstock.jobmanager.program import Program
@@ -86,6 +86,7 @@ class Dispatcher:
         self._lock_file = self._lock(home.root / "dispatcher.lock")
         self.resources = ResourceManager(home)
         self.resources.offer(slots)
+        remember_limit(home, max_ended)
         self.started_ms = _now_ms()
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
@@ -101,8 +102,10 @@ class Dispatcher:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go of it when this process dies
         except OSError:
             os.close(descriptor)
+            found = read_json(path.parent / "dispatcher.json") or {}
+            which = f" ({found['address']}, process {found['pid']})" if {"address", "pid"} <= found.keys() else ""
             raise FencedError(
-                f"another dispatcher runs on {path.parent}: use it, stop it, or give this one another --dir"
+                f"another dispatcher{which} runs on {path.parent}: use it, stop it, or give this one another --dir"
             ) from None
         return descriptor
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from penstock.common.global_configuration import GlobalConfiguration
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.jobmanager.attach import HOME, JOB_ID
+from penstock.jobmanager.driver_log import DEFAULT_MAX_BYTES, MAX_SIZE, keep_short
 from penstock.jobmanager.home import JobHome
 from penstock.jobmanager.life_cycle import Failure
 from penstock.jobmanager.program import ProgramError, run_program
+from penstock.jobmanager.state_settings import memory_size
 from penstock.jobmanager.submission import Submission, end_facts
 
 
@@ -33,6 +35,8 @@ def main(root: str, job_id: str) -> int:
         os.environ["PENSTOCK_RUNTIME"] = submission.runtime
     error: BaseException | None = None
     try:
+        most = memory_size(MAX_SIZE, str(configuration.get(MAX_SIZE, DEFAULT_MAX_BYTES)))
+        keep_short(folder.log, most)
         run_program(submission.program)
     except ProgramError as failed:
         error = failed.error

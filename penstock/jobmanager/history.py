@@ -6,12 +6,13 @@ failed or cancelled job could be resumed, are the user's: they stay where they a
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Final
 
 from penstock.checkpoint import layout
-from penstock.jobmanager.home import JobFolder, JobHome
+from penstock.jobmanager.home import JobFolder, JobHome, is_running, read_json, write_json
 from penstock.jobmanager.known_job import TERMINAL, KnownJob
 
 MAX_JOBS: Final = 100
@@ -21,6 +22,24 @@ _TOLD: Final = (
     "control.json",
     "facts.json",
 )  # facts last: until then it can be repeated
+
+
+def remember_limit(home: JobHome, most: int) -> None:
+    """A dispatcher says how many are kept; whoever forgets jobs while none runs keeps to it."""
+    write_json(home.root / "history.json", {"most": most})
+
+
+def prune_unattended(home: JobHome) -> list[str]:
+    """`prune` where no dispatcher does: a home in which jobs are only ever run by hand stays bounded, too."""
+    dispatcher = read_json(home.root / "dispatcher.json")
+    if dispatcher is not None and is_running(dispatcher):
+        return []
+    most = int((read_json(home.root / "history.json") or {}).get("most", MAX_JOBS))
+    if len(home.all()) <= most:  # not one too many: nothing has to be read
+        return []
+    with contextlib.suppress(OSError):  # somebody else does the same just now
+        return prune(home, most)
+    return []
 
 
 def prune(home: JobHome, most: int) -> list[str]:

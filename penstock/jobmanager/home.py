@@ -6,6 +6,7 @@ jobs/<job id>/submission.json   what to start again, when somebody else than the
 jobs/<job id>/driver.log        what the driver printed
 jobs/<job id>/job/              the job folder, if the program names none
 programs/<upload>/<name>        uploaded programs (penstock.jobmanager.uploads)
+dispatcher.json, history.json   where the dispatcher is, while it runs; how many ended jobs it keeps
 slots.json                      who has which slots (penstock.jobmanager.resource_manager)
 """
 

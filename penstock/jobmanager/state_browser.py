@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.checkpoint import savepoint, state_data
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.state_data import Read
+from penstock.checkpoint.state_data import Read, StateEntry
 from penstock.errors import NoCheckpointError, PenstockError
 from penstock.jobmanager.answers import Answer, refuse
 
@@ -21,8 +21,8 @@ Json: TypeAlias = dict[str, Any]
 Use: TypeAlias = Callable[[Manifest, Read], Json]
 Newest: TypeAlias = Callable[[Use], Json]  # does it with the newest checkpoint, or raises PenstockError
 MOST_ENTRIES: Final = 50
-_TEXT: Final = 10_000
-_SHORT: Final = 300
+_TEXT: Final = 10_000  # characters of one key's value
+_SHORT: Final = 300  # and of each part of an entry in a list: an answer is never larger than a page can show
 
 
 def answer(newest: Newest, what: str, query: Mapping[str, str]) -> Answer:
@@ -71,11 +71,17 @@ def parse_key(text: str) -> Any:
 
 
 def shown(value: Any) -> Json:
-    """A value of the user's as JSON if it is JSON, else as Python writes it."""
+    """A value of the user's as JSON if it is JSON, and not too large, and as Python writes it; `shortened` if not all of it."""
+    text, shortened = _cut(repr(value), _TEXT)
     try:
-        return {"value": json.loads(json.dumps(value)), "text": repr(value)[:_TEXT]}
-    except (TypeError, ValueError):
-        return {"value": None, "text": repr(value)[:_TEXT]}
+        document = json.dumps(value)
+        return {"value": json.loads(document) if len(document) <= _TEXT else None, "text": text, "shortened": shortened}
+    except (TypeError, ValueError, RecursionError):
+        return {"value": None, "text": text, "shortened": shortened}
+
+
+def _cut(text: str, most: int) -> tuple[str, bool]:
+    return (text, False) if len(text) <= most else (f"{text[: most - 1]}…", True)
 
 
 def _reading(newest: Newest, use: Use, otherwise: Json | None = None) -> Answer:
@@ -97,16 +103,19 @@ def _states(manifest: Manifest, read: Read) -> Json:
 
 def _entries(manifest: Manifest, uid: str, name: str, read: Read) -> Json:
     kind, found, more = state_data.sample(manifest, uid, name, read, MOST_ENTRIES)
-    entries = [
-        {
-            "key": repr(entry.key)[:_SHORT],
-            "namespace": None if entry.namespace is None else repr(entry.namespace)[:_SHORT],
-            "window": list(entry.namespace) if _is_time_window(entry.namespace) else None,
-            "text": repr(entry.value)[:_SHORT],
-        }
-        for entry in found
-    ]
-    return {"uid": uid, "name": name, "kind": kind, "entries": entries, "more": more}
+    return {"uid": uid, "name": name, "kind": kind, "entries": [shown_entry(entry) for entry in found], "more": more}
+
+
+def shown_entry(entry: StateEntry) -> Json:
+    key, key_cut = _cut(repr(entry.key), _SHORT)
+    text, text_cut = _cut(repr(entry.value), _SHORT)
+    return {
+        "key": key,
+        "namespace": None if entry.namespace is None else _cut(repr(entry.namespace), _SHORT)[0],
+        "window": list(entry.namespace) if _is_time_window(entry.namespace) else None,
+        "text": text,
+        "shortened": key_cut or text_cut,
+    }
 
 
 def _is_time_window(namespace: Any) -> bool:

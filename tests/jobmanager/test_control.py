@@ -15,7 +15,7 @@ import pytest
 
 from penstock.checkpoint import state_data
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.state_data import Read
+from penstock.checkpoint.state_data import Read, StateEntry
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_status import JobStatus
 from penstock.errors import NoCheckpointError, NoResourceAvailableError
@@ -282,6 +282,17 @@ def test_a_failed_action_says_why_and_one_that_outlives_its_job_ends_with_it(
 @pytest.mark.parametrize("parallelism", ["", "0", "-1", "x", "99999", "²"])
 def test_a_parallelism_that_is_none_is_refused(steered: tuple[JobControl, _Client], parallelism: str) -> None:
     assert steered[0].handle("PATCH", "/jobs/j/rescaling", {"parallelism": parallelism}, {}).status == 400
+
+
+def test_what_is_shown_of_state_is_bounded_and_says_so() -> None:
+    assert state_browser.shown([1, "a"]) == {"value": [1, "a"], "text": "[1, 'a']", "shortened": False}
+    huge = state_browser.shown("x" * 1_000_000)
+    assert (huge["value"], huge["shortened"], len(huge["text"])) == (None, True, 10_000)
+    assert huge["text"].endswith("x…")
+    entry = StateEntry(key_group=1, key="k" * 1000, value=list(range(1000)))
+    shown = state_browser.shown_entry(entry)
+    assert (len(shown["key"]), len(shown["text"]), shown["shortened"]) == (300, 300, True)
+    assert not state_browser.shown_entry(StateEntry(key_group=1, key="k", value=1))["shortened"]
 
 
 def test_state_is_asked_for_by_a_key_in_json_or_without_one(steered: tuple[JobControl, _Client]) -> None:

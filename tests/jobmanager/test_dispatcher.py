@@ -12,6 +12,7 @@ from penstock.errors import FencedError
 from penstock.jobmanager.dispatcher import Dispatcher, GiveUp, Leave, StartAgain, next_step
 from penstock.jobmanager.endpoint import Endpoint
 from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.known_job import KnownJob
 from penstock.jobmanager.program import Program
 from penstock.jobmanager.submission import Submission
 from penstock.testing.kill import Target, kill
@@ -165,6 +166,24 @@ def test_when_the_dispatcher_is_killed_both_jobs_go_on_and_its_successor_lists_t
         for job in jobs:
             assert again.ask("PATCH", f"/jobs/{job}").status == 202
             eventually(lambda j=job: again.ask("GET", f"/jobs/{j}").body["state"] == "CANCELED", "the end")  # type: ignore[misc]
+
+
+def test_a_dispatcher_is_ended_by_request_and_its_jobs_go_on(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    process, endpoint = start_jobmanager(home)
+    try:
+        entry = str(program(tmp_path, "endless.py", ENDLESS))
+        job = endpoint.ask("POST", "/jobs", body={"entry": entry, "runtime": "embedded"}).body["jobid"]
+        eventually(lambda: _epochs(endpoint, job) > 0, "the job runs")
+        assert endpoint.ask("DELETE", "/cluster").status == 200
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait(20)
+    assert not (home / "dispatcher.json").exists()
+    known = KnownJob(JobHome(home).job(job))
+    assert known.ask("PATCH", f"/jobs/{job}", {"mode": "cancel"}, {}).status == 202
+    eventually(lambda: (known.facts() or {})["state"] == "CANCELED", "the end of the job")
 
 
 def _epochs(endpoint: Endpoint, job: str) -> int:

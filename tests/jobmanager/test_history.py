@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.jobmanager.dispatcher import Dispatcher
-from penstock.jobmanager.history import prune
-from penstock.jobmanager.home import JobFolder, JobHome
+from penstock.jobmanager.driver_log import shorten
+from penstock.jobmanager.history import MAX_JOBS, prune, prune_unattended
+from penstock.jobmanager.home import JobFolder, JobHome, this_process, write_json
 from penstock.jobmanager.known_job import known_jobs
 from tests.jobmanager.jobs import endless, eventually
 
@@ -68,3 +70,29 @@ def test_a_dispatcher_forgets_ended_jobs_and_leaves_running_ones(home: JobHome) 
     finally:
         dispatcher.close()
         running.cancel().result()
+
+
+def test_without_a_dispatcher_whoever_runs_a_job_forgets_old_ones(home: JobHome) -> None:
+    for number in range(MAX_JOBS + 2):
+        _ended(home, number)
+    assert prune_unattended(home) == [f"{0:032x}", f"{1:032x}"]
+    assert prune_unattended(home) == []
+    with closing(Dispatcher(home, max_ended=5)):
+        write_json(home.root / "dispatcher.json", this_process())
+        assert prune_unattended(home) == [], "the dispatcher does it"
+    (home.root / "dispatcher.json").unlink()
+    prune_unattended(home)
+    assert len(known_jobs(home)) == 5, "as many as the last dispatcher was told to keep"
+
+
+def test_of_a_long_log_the_end_is_kept_from_the_beginning_of_a_line_on(tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    with log.open("ab") as writer:  # as drivers have it
+        writer.write(b"".join(b"line %04d\n" % n for n in range(1000)))
+        writer.flush()
+        assert not shorten(log, 10_000)
+        assert shorten(log, 4_020)  # the end begins within a line
+        writer.write(b"printed after\n")
+    lines = log.read_text().splitlines()
+    assert lines[0] == "--- 9000 bytes that were printed before are gone: the log was too long"
+    assert lines[1:] == [*(f"line 0{n}" for n in range(900, 1000)), "printed after"]

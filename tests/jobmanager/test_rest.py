@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 import time
 import uuid
@@ -27,6 +29,7 @@ from penstock.jobmanager.home import JobHome
 from penstock.jobmanager.program import Program
 from penstock.jobmanager.prometheus import METRICS
 from penstock.jobmanager.rest.app import create_app
+from penstock.jobmanager.uploads import Uploads
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from tests.jobmanager.jobs import endless, eventually
 from tests.jobmanager.programs import ENDLESS, FAILING, program
@@ -379,6 +382,18 @@ def test_with_a_token_only_the_page_is_open(dispatcher: Dispatcher) -> None:
             for path in ("/jobs", "/v1/jobs", "/openapi.json", "/metrics", "/nowhere"):
                 assert guarded.get(path, headers=headers).status_code == 401, (path, headers)  # type: ignore[arg-type]
         assert guarded.get("/v1/jobs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_a_home_folder_that_is_full_is_told_as_such(
+    rest: httpx.Client, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Uploads, "add", full)
+    refused = rest.post("/programs/upload", params={"name": "a.py"}, content=b"x")
+    assert (refused.status_code, "No space left" in refused.json()["errors"][0]) == (507, True)
+    assert rest.delete("/cluster").status_code == 404, "a test serves it, and ends it"
 
 
 def test_only_savepoints_are_disposed_of(rest: httpx.Client, tmp_path: Path, job: JobClient) -> None:

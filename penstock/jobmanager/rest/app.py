@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,8 +17,10 @@ from penstock.jobmanager.rest.guard import LARGEST_BODY, App, Guard
 from penstock.jobmanager.rest.page import WEB, Page
 
 
-def create_api(dispatcher: Dispatcher, *, token_required: bool = False) -> FastAPI:
-    """All routes, without a guard."""
+def create_api(
+    dispatcher: Dispatcher, *, token_required: bool = False, shutdown: Callable[[], None] | None = None
+) -> FastAPI:
+    """All routes, without a guard. `shutdown` ends the server after the answer that is under way."""
     api = FastAPI(
         title="Penstock",
         version=__version__,
@@ -28,6 +31,7 @@ def create_api(dispatcher: Dispatcher, *, token_required: bool = False) -> FastA
     )
     api.state.dispatcher = dispatcher
     api.state.token_required = token_required
+    api.state.shutdown = shutdown
     api.state.disposals = OrderedDict()
     for part in (cluster, jobmanager, results):  # before jobs: /jobs/metrics is not a job's id
         api.include_router(part.router)
@@ -36,12 +40,19 @@ def create_api(dispatcher: Dispatcher, *, token_required: bool = False) -> FastA
     api.mount("/", Page(), name="web")
     api.add_exception_handler(HTTPException, _refused)
     api.add_exception_handler(RequestValidationError, _invalid)
+    api.add_exception_handler(OSError, _not_written)
     return api
 
 
-def create_app(dispatcher: Dispatcher, *, token: str | None = None, largest_body: int = LARGEST_BODY) -> App:
+def create_app(
+    dispatcher: Dispatcher,
+    *,
+    token: str | None = None,
+    largest_body: int = LARGEST_BODY,
+    shutdown: Callable[[], None] | None = None,
+) -> App:
     """What a server serves. Without `token` only requests to a loopback name are answered."""
-    api = create_api(dispatcher, token_required=token is not None)
+    api = create_api(dispatcher, token_required=token is not None, shutdown=shutdown)
     # Of the page nothing is secret, and a browser loads it before it can send a token.
     page = {f"/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*") if path.is_file()}
     return Guard(api, token=token, public=frozenset(page | {"/"}), largest_body=largest_body)
@@ -50,6 +61,13 @@ def create_app(dispatcher: Dispatcher, *, token: str | None = None, largest_body
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     return JSONResponse({"errors": [str(error.detail)]}, status_code=error.status_code, headers=error.headers)
+
+
+async def _not_written(request: Request, error: Exception) -> JSONResponse:
+    """A home folder that is full, or gone: 507, which says that the request itself was all right."""
+    assert isinstance(error, OSError)
+    words = f"the dispatcher cannot use its home folder: {error.strerror or error}"
+    return JSONResponse({"errors": [words]}, status_code=507)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:

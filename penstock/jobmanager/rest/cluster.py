@@ -70,6 +70,15 @@ def config(request: Request) -> Json:
     }
 
 
+@router.delete("/cluster")
+def shut_down(request: Request) -> Json:
+    """End the dispatcher. Jobs go on without it, and the next one on its home folder finds them."""
+    if request.app.state.shutdown is None:
+        not_found("server that could be ended: this application is served by somebody else")
+    request.app.state.shutdown()
+    return {}
+
+
 @router.get("/taskmanagers")
 def task_managers(dispatcher: TheDispatcher) -> Json:
     return {"taskmanagers": vertices.task_managers(_facts(dispatcher, running=True))}

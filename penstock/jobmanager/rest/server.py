@@ -40,8 +40,11 @@ def serve(
             if token is not None:
                 print(f"Token required: it is in {home.root / 'dispatcher.json'}", flush=True)
             print("  → penstock ui\n  → penstock run --detached job.py", file=sys.stderr, flush=True)
-        config = uvicorn.Config(create_app(dispatcher, token=token), log_level="warning", timeout_keep_alive=30)
-        uvicorn.Server(config).run(sockets=[listening])
+        app = create_app(dispatcher, token=token, shutdown=lambda: setattr(server, "should_exit", True))
+        # A browser keeps its connection open; whoever ends the server does not wait for it longer than this.
+        config = uvicorn.Config(app, log_level="warning", timeout_keep_alive=30, timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+        server.run(sockets=[listening])
     finally:
         (home.root / "dispatcher.json").unlink(missing_ok=True)
         dispatcher.close()

@@ -49,7 +49,8 @@ const asOf = (words) => h("p", { class: "muted small" }, `${words}, asked at ${c
 
 function one(chosen, key, shown) {
   return [asOf(`${chosen.name} of ${key} as of the newest checkpoint`),
-    h("pre", {}, shown.text === "None" ? "None: nothing is kept for this key" : shown.text)];
+    h("pre", { tabindex: 0, "aria-label": "Value" }, shown.text === "None" ? "None: nothing is kept for this key" : shown.text),
+    shown.shortened && h("p", { class: "muted small" }, "Only its beginning is shown.")].filter(Boolean);
 }
 
 function entries({ checkpoint, kind, entries: found, more }) {
@@ -60,5 +61,6 @@ function entries({ checkpoint, kind, entries: found, more }) {
     { title: "Window", kind: "line", cell: (e) => (e.window ? e.window.map((end) => watermark(end, { fraction: end % 1000 !== 0 })).join(" – ") : e.namespace ?? "–") },
     { title: timers ? "Fires at" : "Value", kind: "wide", cell: (e) => (timers ? watermark(Number(e.text)) : h("code", {}, e.text)) },
   ].filter((c) => (c.title === "Window" ? found.some((e) => e.namespace != null) : c.title !== "Key" || !operator(kind)));
-  return [asOf(words), table(columns, found, "Nothing is kept.")];
+  const cut = found.some((e) => e.shortened) && h("p", { class: "muted small" }, "What ends with … is only the beginning: look up its key to see more.");
+  return [asOf(words), table(columns, found, "Nothing is kept."), cut].filter(Boolean);
 }
