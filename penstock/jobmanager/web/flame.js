@@ -1,7 +1,7 @@
 // Where a vertex spends its time: a flame graph, widest is most, and the lines of code that it was seen in most often.
 
 import { get } from "./api.js";
-import { h, table, update } from "./dom.js";
+import { h, table } from "./dom.js";
 import { clock, count, percent } from "./format.js";
 
 const KINDS = { full: "all time", on_cpu: "on a processor", off_cpu: "waiting" };
@@ -10,9 +10,9 @@ const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
 let kind = "full";
 let zoomed = []; // the stack down to the place that fills the width
 
-export async function flame(body, job, selected, select) {
+export async function flame({ body, show, again }, job, selected, select) {
   if (ENDED.has(job.state) || job.vertices.length === 0) {
-    update(body, h("section", { class: "card" }, h("h2", {}, "Flame graph"),
+    show(h("section", { class: "card" }, h("h2", {}, "Flame graph"),
       h("p", { class: "muted" }, "The job does not run: there is nothing to look at.")));
     return;
   }
@@ -20,14 +20,12 @@ export async function flame(body, job, selected, select) {
   const vertex = job.vertices.find((v) => v.id === (selected ?? job.bottleneck)) ?? busiest;
   const found = await get(`/jobs/${job.jid}/vertices/${vertex.id}/flamegraph`, { type: kind });
   const version = `${vertex.id} ${kind} ${found.endTimestamp} ${zoomed.join()}`;
-  if (body.dataset.flame === version) return; // what is focused, or read, stays
-  body.dataset.flame = version;
-  const again = () => { delete body.dataset.flame; flame(body, job, vertex.id, select); };
+  if (body.querySelector("[data-version]")?.dataset.version === version) return; // what is pointed at, or read, stays
   const chooser = (name, options, value, change) => h("label", {}, name, h("select", {
     "data-key": `flame-${name}`, onchange: (event) => { zoomed = []; change(event.target.value); },
   }, options.map(([key, title]) => h("option", { value: key, selected: key === value }, title))));
   const root = found.root;
-  update(body, h("section", { class: "card" },
+  show(h("section", { class: "card", "data-version": version },
     h("div", { class: "head" }, h("h2", {}, "Flame graph"), h("span", { class: "space" }),
       chooser("Vertex", job.vertices.map((v) => [v.id, v.name]), vertex.id, select),
       chooser("Time", Object.entries(KINDS), kind, (value) => { kind = value; again(); })),
