@@ -18,6 +18,7 @@ from penstock.jobmanager import attach
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochReport
 from penstock.jobmanager.job_master import JobMaster
+from penstock.jobmanager.plan_only import PLAN_ONLY, Planned
 from penstock.jobmanager.resource_manager import ResourceManager
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _log = logging.getLogger("penstock")
 
 
 def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
+    if configuration.get(PLAN_ONLY) == "true":
+        raise Planned(job)
     job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)
     home = attach.home_of(configuration)
     if home is None:

@@ -95,7 +95,7 @@ def start_driver(home: JobHome, submission: Submission) -> Submission:
             stdout=log,
             stderr=log,
             cwd=submission.folder,
-            env={**os.environ, "PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
     started = replace(submission, starts=submission.starts + 1, process={**this_process(), **_of(process.pid)})
@@ -110,7 +110,7 @@ def _of(pid: int) -> dict[str, Any]:
     return {"pid": pid, "process_start_time": psutil.Process(pid).create_time()}
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """This process finds Penstock; so must the driver, whose working directory is another."""
     return os.pathsep.join(os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path)
 

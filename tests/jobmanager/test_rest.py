@@ -21,13 +21,16 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.errors import JobDefinitionError
 from penstock.jobmanager.answers import refuse
 from penstock.jobmanager.control import JobControl
 from penstock.jobmanager.dispatcher import Dispatcher
 from penstock.jobmanager.documents import checkpoints, jobs
 from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.plan_only import plan_of
 from penstock.jobmanager.program import Program
 from penstock.jobmanager.prometheus import METRICS
+from penstock.jobmanager.rest import programs
 from penstock.jobmanager.rest.app import create_app
 from penstock.jobmanager.uploads import Uploads
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
@@ -307,6 +310,36 @@ def test_a_program_is_uploaded_and_run_and_its_failure_is_told(rest: httpx.Clien
     assert rest.post(f"/programs/{stored}/run").status_code == 404
 
 
+def test_the_plan_of_a_program_is_told_without_starting_its_job(rest: httpx.Client) -> None:
+    def plan(text: str, **asked: Any) -> httpx.Response:
+        stored = rest.post("/programs/upload", params={"name": "planned.py"}, content=text).json()["filename"]
+        return rest.post(f"/jars/{stored}/plan", json={"runtime": "embedded", **asked}, timeout=90)
+
+    before = len(_get(rest, "/jobs")["jobs"])
+    found = plan(ENDLESS, parallelism=3, programArgsList=["a name"]).json()["plan"]
+    assert (found["name"], [node["parallelism"] for node in found["nodes"]]) == ("a name", [3, 3])
+    assert found["nodes"][1]["inputs"][0] == {
+        "num": 0, "id": found["nodes"][0]["id"], "ship_strategy": "HASH", "exchange": "spark_shuffle"
+    }  # fmt: skip
+    for text, words in (
+        ("1 / 0", "ZeroDivisionError"),
+        ("def f(:", "invalid syntax"),
+        ("print('hello')", "does it call env.execute()"),
+        ("raise SystemExit(3)", "status 3"),
+        ("import os; os._exit(1)", "ended by itself"),
+    ):
+        refused = plan(text)
+        assert (refused.status_code, words in refused.json()["errors"][0]) == (400, True), refused.text
+    assert len(_get(rest, "/jobs")["jobs"]) == before
+    assert rest.post("/programs/absent/plan").status_code == 404
+
+
+def test_the_wait_for_a_plan_ends(tmp_path: Path) -> None:
+    path = program(tmp_path, "slow.py", "import time\ntime.sleep(600)")
+    with pytest.raises(JobDefinitionError, match="within 1 s"):
+        plan_of(Program(entry=str(path)), {}, timeout_s=1.0)
+
+
 def test_a_program_is_not_deleted_under_a_job_that_would_be_started_again_from_it(
     rest: httpx.Client, tmp_path: Path
 ) -> None:
@@ -453,6 +486,7 @@ def test_no_request_that_the_interface_describes_brings_the_server_down(
     schemathesis = pytest.importorskip("schemathesis")
     # Starting processes for nonsense, or ending the job, would only make this slow: both are tested above.
     monkeypatch.setattr(dispatcher, "submit", lambda *a, **k: "0" * 32)
+    monkeypatch.setattr(programs, "plan_of", lambda *a, **k: {})
     monkeypatch.setattr(dispatcher, "_cancel", lambda *a: refuse(409, "not now"))
     monkeypatch.setattr(JobControl, "_stop", lambda *a: refuse(409, "not now"))
     schema = schemathesis.openapi.from_url(f"{rest.base_url}/openapi.json")

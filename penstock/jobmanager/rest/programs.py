@@ -10,7 +10,9 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from penstock.errors import JobDefinitionError
 from penstock.jobmanager.home import JobHome
+from penstock.jobmanager.plan_only import plan_of
 from penstock.jobmanager.program import Program
 from penstock.jobmanager.rest.context import ERRORS, Json, TheDispatcher, not_found
 from penstock.jobmanager.uploads import UploadError, Uploads, from_form
@@ -102,28 +104,48 @@ def _add_routes(router: APIRouter, *, described: bool) -> None:
     @router.post("/{programid}/run", include_in_schema=described)
     def run(dispatcher: TheDispatcher, programid: str, request: RunRequest | None = None) -> Json:
         """Start a job from an uploaded program; its id."""
-        uploads, request = _uploads(dispatcher.home), request or RunRequest()
-        path = uploads.find(programid)
-        if path is None or path.suffix != ".py":
-            not_found(f"program {programid!r} that can be run")
-        files = [uploads.find(file) or not_found(f"program {file!r}") for file in request.pyFiles]
-        program = Program(
-            entry=str(path),
-            arguments=tuple(request.programArgsList),
-            pyflink=request.pyflink,
-            py_files=tuple(map(str, files)),
-        )
+        request = request or RunRequest()
+        program = _uploaded(_uploads(dispatcher.home), programid, request)
         return _submit(dispatcher, program, request, str(dispatcher.home.root))
 
+    # Only POST, though Flink has GET, too: it runs the program's own lines, and any page can make a browser send a GET.
+    @router.post("/{programid}/plan", include_in_schema=described)
+    def plan(dispatcher: TheDispatcher, programid: str, request: RunRequest | None = None) -> Json:
+        """The plan of the job that an uploaded program would start. The program is run up to its `execute`."""
+        request = request or RunRequest()
+        program = _uploaded(_uploads(dispatcher.home), programid, request)
+        configuration, folder = _configuration(program, request), str(dispatcher.home.root)
+        try:
+            return {"plan": plan_of(program, configuration, runtime=request.runtime, folder=folder)}
+        except JobDefinitionError as error:
+            raise HTTPException(400, str(error)) from error
 
-def _submit(dispatcher: TheDispatcher, program: Program, request: RunRequest, folder: str) -> Json:
+
+def _uploaded(uploads: Uploads, program_id: str, request: RunRequest) -> Program:
+    path = uploads.find(program_id)
+    if path is None or path.suffix != ".py":
+        not_found(f"program {program_id!r} that can be run")
+    files = [uploads.find(file) or not_found(f"program {file!r}") for file in request.pyFiles]
+    return Program(
+        entry=str(path),
+        arguments=tuple(request.programArgsList),
+        pyflink=request.pyflink,
+        py_files=tuple(map(str, files)),
+    )
+
+
+def _configuration(program: Program, request: RunRequest) -> dict[str, str]:
     configuration = request.configuration()
     if program.py_files:
         configuration["python.files"] = ",".join(program.py_files)
     if any("\x00" in text for text in (*program.arguments, *configuration, *configuration.values())):
         raise HTTPException(400, "a zero byte cannot be handed to a process")
-    job_id = dispatcher.submit(program, configuration, runtime=request.runtime, folder=folder)
-    return {"jobid": job_id}
+    return configuration
+
+
+def _submit(dispatcher: TheDispatcher, program: Program, request: RunRequest, folder: str) -> Json:
+    configuration = _configuration(program, request)
+    return {"jobid": dispatcher.submit(program, configuration, runtime=request.runtime, folder=folder)}
 
 
 router = APIRouter(prefix="/programs", tags=["programs"], responses=ERRORS)
