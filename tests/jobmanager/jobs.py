@@ -12,8 +12,9 @@ from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import JobClient, StreamExecutionEnvironment
 
 
-def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """The first true value of `condition`; fails the test when there is none in time."""
+def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 90.0) -> Any:
+    """The first true value of `condition`; fails the test when there is none in time, which is far more than a busy machine
+    with two cores needs."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         value = condition()

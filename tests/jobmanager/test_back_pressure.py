@@ -106,7 +106,7 @@ def test_of_several_sinks_the_one_whose_commit_is_slow_is_named(tmp_path: Path, 
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
     source = DataGeneratorSource(lambda index: index, 500)
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
-    for name, seconds in (("fast", 0.0), ("slow", 0.1), ("also fast", 0.001)):
+    for name, seconds in (("fast", 0.0), ("slow", 0.4), ("also fast", 0.001)):
         stream.rebalance().sink_to(_SlowCommits(f"{name} {beside}", seconds, beside=beside)).name(name).uid(name)
     client = env.execute_async("three sinks")
     client.get_job_execution_result().result()
@@ -116,7 +116,7 @@ def test_of_several_sinks_the_one_whose_commit_is_slow_is_named(tmp_path: Path, 
         names = {vertex["id"]: vertex["name"] for vertex in report.vertices}
         assert names[report.bottleneck or -1] == "slow"
         spent = {vertex["name"]: vertex["commit_ms"] for vertex in report.vertices}
-        assert spent["slow"] >= 100
+        assert spent["slow"] >= 400  # most of the epoch, also where other programs have the cores
         assert spent["slow"] > spent["also fast"] >= 1
         assert sum(spent.values()) <= report.commit_ms + 1
         fed = {v["name"]: v["back_pressured_ms"] for v in report.vertices}

@@ -168,15 +168,19 @@ def test_when_the_dispatcher_is_killed_both_jobs_go_on_and_its_successor_lists_t
             eventually(lambda j=job: again.ask("GET", f"/jobs/{j}").body["state"] == "CANCELED", "the end")  # type: ignore[misc]
 
 
-def test_a_dispatcher_is_ended_by_request_and_its_jobs_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["DELETE /cluster", "SIGTERM"])
+def test_a_dispatcher_is_ended_in_order_and_its_jobs_go_on(tmp_path: Path, how: str) -> None:
     home = tmp_path / "home"
     process, endpoint = start_jobmanager(home)
     try:
         entry = str(program(tmp_path, "endless.py", ENDLESS))
         job = endpoint.ask("POST", "/jobs", body={"entry": entry, "runtime": "embedded"}).body["jobid"]
         eventually(lambda: _epochs(endpoint, job) > 0, "the job runs")
-        assert endpoint.ask("DELETE", "/cluster").status == 200
-        assert process.wait(30) == 0
+        if how == "SIGTERM":
+            process.terminate()
+        else:
+            assert endpoint.ask("DELETE", "/cluster").status == 200
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait(20)

@@ -12,7 +12,7 @@ from tests.jobmanager.programs import jobmanager
 from tests.servers.browser import find
 from tests.servers.fixtures import unavailable
 from tests.servers.jars import ServerUnavailable
-from tests.web.pages import SHOTS
+from tests.web.pages import PATIENCE_MS, SHOTS
 
 
 @pytest.fixture(scope="package")
@@ -22,7 +22,7 @@ def chromium() -> Iterator[Browser]:
         unavailable(ServerUnavailable("no Chromium: run `make browser`, or name one in PENSTOCK_CHROMIUM"))
         raise AssertionError
     SHOTS.mkdir(parents=True, exist_ok=True)
-    expect.set_options(timeout=20_000)  # a driver starts in a second, or in ten if other tests have the cores
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         # Without a sandbox of its own: containers and CI run as root, and the page is ours.
         launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])

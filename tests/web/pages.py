@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from penstock.jobmanager.endpoint import Endpoint
 from tests.jobmanager.programs import ENDLESS
@@ -13,6 +13,7 @@ from tests.jobmanager.programs import ENDLESS
 SHOTS = Path(__file__).parents[2] / "reports" / "web"
 CLICKS = ENDLESS.replace("enable_checkpointing(10)", "enable_checkpointing(200)")
 LAPTOP, PHONE = (1280, 800), (390, 844)
+PATIENCE_MS = 60_000  # a driver starts in a second, or in twenty if others have the cores
 
 
 def open_page(
@@ -25,7 +26,7 @@ def open_page(
         device_scale_factor=2 if size == PHONE else 1,
     )
     page, wrong = context.new_page(), list[str]()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE_MS)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("requestfailed", lambda request: wrong.append(f"{request.url}: {request.failure}"))
     page.on(
@@ -66,3 +67,12 @@ def state(page: Page) -> Locator:
 def act(page: Page, action: str, confirm: str) -> None:
     page.get_by_role("button", name=f"{action}…").first.click()
     page.get_by_role("dialog").get_by_role("button", name=confirm).click()
+
+
+def held(page: Page, late: list[Route]) -> None:
+    """Wait until a request that is routed into `late` has come: one that was under way before may come first."""
+    for _ in range(PATIENCE_MS // 20):
+        if late:
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError("the page did not ask")

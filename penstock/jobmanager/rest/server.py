@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+import signal
 import socket
 import sys
+import threading
 
 import uvicorn
 
@@ -44,6 +46,9 @@ def serve(
         # A browser keeps its connection open; whoever ends the server does not wait for it longer than this.
         config = uvicorn.Config(app, log_level="warning", timeout_keep_alive=30, timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
+        if threading.current_thread() is threading.main_thread():
+            # uvicorn ends in order and then sends the signal once more: by default that would kill us before we clean up.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         server.run(sockets=[listening])
     finally:
         (home.root / "dispatcher.json").unlink(missing_ok=True)
