@@ -57,6 +57,15 @@ class SlotError(PenstockError):
     """A slot process could not be started, reached or authenticated."""
 
 
+class CommitRefusedError(PenstockError):
+    """Another system refuses output that a checkpoint has promised, and would refuse it again: the job ends, and keeps the
+    checkpoint. Started again when the cause is mended, it commits that output, once, and goes on."""
+
+
+# Trying again does not mend these, so no restart strategy is asked.
+FINAL_ERRORS = (FencedError, JobDefinitionError, CommitRefusedError)
+
+
 class JobFailedError(PenstockError):
     """The job ended in state FAILED: its restart strategy allowed no further attempt."""
 

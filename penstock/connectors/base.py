@@ -158,10 +158,15 @@ class Committer(ABC):
     def open(self, storage: CheckpointStorage | None) -> None:  # noqa: B027 - optional hook
         """Called once, before anything else, with the job folder (None: the job takes no checkpoints)."""
 
+    def check(self) -> None:  # noqa: B027 - optional hook
+        """Called before a driver runs the job, until it does not raise. ConfigurationError for what cannot work however often
+        it is tried (a table that is not there) ends the job; for other errors the restart strategy is asked."""
+
     @abstractmethod
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
         """Idempotent: called again with the same arguments after a crash whose moment is unknown. `committables`
-        is in a fixed order: by epoch written, then subtask, then the order `prepare_commit` gave."""
+        is in a fixed order: by epoch written, then subtask, then the order `prepare_commit` gave. CommitRefusedError
+        when trying again is of no use: the job ends, and commits this when it is started again."""
 
     def discard_after(self, epoch: int) -> None:  # noqa: B027 - optional hook
         """Called at (re)start: output staged by epochs later than `epoch` belongs to no checkpoint."""

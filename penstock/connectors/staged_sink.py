@@ -13,9 +13,11 @@ from typing import Any, Generic, TypeVar
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.connectors.base import Committer, SinkWriter, WriterContext
 from penstock.connectors.staging import StagedOutput, commit_name, discard, stage
+from penstock.errors import CommitRefusedError, PenstockError
 from penstock.records import Block
 
 Part = TypeVar("Part")
+_REFUSALS = 3
 
 
 class StagingWriter(SinkWriter, Generic[Part]):
@@ -63,19 +65,32 @@ class StagedCommitter(Committer):
     def __init__(self, sink_id: str) -> None:
         self.sink_id = sink_id
         self.storage: CheckpointStorage | None = None
+        self._refused = 0  # times in a row
 
     @abstractmethod
     def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
         """Carry an epoch's output, at least one part, over to the target. `name` is that of these very outputs: an epoch that
-        was run again has another one. Called again with the same after a crash whose moment is unknown."""
+        was run again has another one. Called again with the same after a crash whose moment is unknown. CommitRefusedError if
+        the target would refuse the same again: after the third the job ends."""
 
     def open(self, storage: CheckpointStorage | None) -> None:
         self.storage = storage
 
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
         if committables:
-            self.commit_staged(epoch, commit_name(committables), committables)
+            self._insist(epoch, commit_name(committables), committables)
             discard(self.storage, self.sink_id, up_to=epoch)
+
+    def _insist(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
+        """A refusal ends the job, but not the first: it may be because of what another sink of the job has yet to commit."""
+        try:
+            self.commit_staged(epoch, name, staged)
+            self._refused = 0
+        except CommitRefusedError as error:
+            self._refused += 1
+            if self._refused < _REFUSALS:
+                raise PenstockError(f"{error} (try {self._refused} of {_REFUSALS})") from error
+            raise
 
     def discard_after(self, epoch: int) -> None:
         discard(self.storage, self.sink_id, after=epoch)

@@ -139,6 +139,7 @@ class JobMaster:
         self._sinks.give_up()
         self.abandon_requests()
         self._begin_attempt(newest=self.restored)
+        self._sinks.check_targets()
         manifest = None
         if self.store is not None:
             manifest = find_checkpoint(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from penstock.checkpoint.manifest import Manifest, unpack_committables
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.connectors.base import Committer, Sink
-from penstock.errors import CheckpointFailedError, FencedError
+from penstock.errors import FINAL_ERRORS, CheckpointFailedError, FencedError
 from penstock.jobmanager.back_pressure import CommitTime
 from penstock.jobmanager.faults import CrashPoint
 from penstock.jobmanager.latency import LatencyTracker
@@ -45,6 +45,7 @@ class SinkCommits:
         self._reach, self._timeout_s = reach, timeout_ms / 1000
         self._now, self._latency = now_ms, latency
         self._running: _Background | None = None
+        self._unchecked = list(self.committers)
         self._times: dict[str, CommitTime] = {}
 
     def take_times(self) -> dict[str, CommitTime]:
@@ -109,19 +110,34 @@ class SinkCommits:
         and not while it hangs: committers are not made for two commits at once."""
         try:
             self.wait()
-        except FencedError:
+        except FINAL_ERRORS:
             raise
         except BaseException as error:  # a simulated crash too: it has had its effect
             if self._running is not None:
                 raise
             _log.warning("a commit in the background failed; the recovery commits again: %s", error)
 
+    def check_targets(self) -> None:
+        """Before the job runs, until it succeeds: what cannot work is better said now than at the first commit."""
+        while self._unchecked:
+            self.committers[self._unchecked[-1]].check()
+            self._unchecked.pop()
+
     def recover(self, manifest: Manifest | None, epoch: int) -> None:
-        """The driver may have died between manifest and commit: commit again, it is idempotent."""
+        """The driver may have died between manifest and commit: commit again, it is idempotent. A sink that cannot does not keep
+        the others from it: it may be waiting for what they bring."""
+        failed: list[Exception] = []
         for sink_id, committer in self.committers.items():
-            if manifest is not None and sink_id in manifest.committables:
-                committer.commit(epoch, unpack_committables(manifest.committables[sink_id], sink=sink_id))
-            committer.discard_after(epoch)
+            try:
+                if manifest is not None and sink_id in manifest.committables:
+                    committer.commit(epoch, unpack_committables(manifest.committables[sink_id], sink=sink_id))
+                committer.discard_after(epoch)
+            except FencedError:
+                raise
+            except Exception as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     def close(self) -> None:
         try:

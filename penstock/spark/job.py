@@ -28,8 +28,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.compat.pyflink import travelling
 from penstock.errors import (
+    FINAL_ERRORS,
     CorruptSnapshotError,
-    FencedError,
     JobDefinitionError,
     JobFailedError,
     PenstockError,
@@ -125,7 +125,7 @@ class SparkJob:
                 return
             try:
                 self.master.recover()
-            except (FencedError, CorruptSnapshotError, JobDefinitionError):
+            except (CorruptSnapshotError, *FINAL_ERRORS):
                 raise  # waiting does not mend these
             except Exception as again:  # of storage, a sink, a source: all may be back by the next attempt
                 error = again
@@ -135,7 +135,7 @@ class SparkJob:
 
     def _wait_or_fail(self, error: BaseException) -> None:
         self.on_failure(error)
-        if isinstance(error, FencedError | JobDefinitionError):
+        if isinstance(error, FINAL_ERRORS):
             raise error  # waiting does not mend these
         delay = self._restarts.delay_ms(int(time.time() * 1000))
         if delay is None:
@@ -155,7 +155,7 @@ class SparkJob:
     def _recover(self) -> None:
         try:
             self.master.recover()
-        except (FencedError, CorruptSnapshotError, JobDefinitionError):
+        except (CorruptSnapshotError, *FINAL_ERRORS):
             raise  # waiting does not mend these
         except Exception as error:
             self._restart_or_fail(error)
@@ -168,7 +168,7 @@ class SparkJob:
         assert self.registry is not None
         try:
             self.master.change_parallelism()
-        except (FencedError, CorruptSnapshotError, JobDefinitionError):
+        except (CorruptSnapshotError, *FINAL_ERRORS):
             raise
         except Exception as error:
             self._restart_or_fail(error)

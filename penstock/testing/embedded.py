@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from penstock.checkpoint.upload import BackgroundUploads, ImmediateUploads, Uploads
-from penstock.errors import CorruptSnapshotError, FencedError, JobDefinitionError, JobFailedError, ProtocolError
+from penstock.errors import FINAL_ERRORS, CorruptSnapshotError, JobFailedError, ProtocolError
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import TaskAck
 from penstock.jobmanager.job_master import JobMaster
@@ -94,7 +94,7 @@ class EmbeddedJob:
         try:
             try:
                 self.master.recover()
-            except (FencedError, CorruptSnapshotError, JobDefinitionError):
+            except (CorruptSnapshotError, *FINAL_ERRORS):
                 raise  # waiting does not mend these
             except (Exception, SimulatedCrash) as error:
                 self._recover(error)
@@ -151,7 +151,7 @@ class EmbeddedJob:
 
     def _restart_or_fail(self, error: Exception) -> None:
         self.on_failure(error)
-        if isinstance(error, FencedError | JobDefinitionError):
+        if isinstance(error, FINAL_ERRORS):
             raise error  # waiting does not mend these
         self.failures += 1
         delay = self._restarts.delay_ms(self.master.clock())
