@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from penstock.common import Row, RowKind
 from penstock.connectors.errors import BadRecordError
+from penstock.connectors.postgres.column import Column
 from penstock.connectors.postgres.encoding import Encoder, Segment
-from penstock.connectors.postgres.table import Column, Table
+from penstock.connectors.postgres.table import Table
 from penstock.records import Columns, Rows
 
 TYPES = {

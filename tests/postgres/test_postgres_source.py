@@ -156,3 +156,30 @@ def test_a_table_is_copied_exactly_once_through_crashes(postgres: PostgresServer
     embedded(tmp_path, build, {"penstock.epoch.max-records": "40"}, crashes).run()
     assert len(crashes.fired) == 2
     assert postgres.sql(f"select * from {table}_copy order by id") == postgres.sql(f"select * from {table} order by id")
+
+
+def test_a_query_that_can_never_work_ends_the_job_at_once(postgres: PostgresServer, table: str, tmp_path: Path) -> None:
+    read = PostgresSource.builder().set_connection(postgres.conninfo).set_table(table).set_split_column("id").build()
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        env.from_source(read, WatermarkStrategy.no_watermarks(), "in").print()
+
+    job = embedded(tmp_path, build)
+    with pytest.raises(ConfigurationError, match=f'relation "{table}" does not exist'):
+        job.run()
+    assert job.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("splits", 0, "set_splits takes a whole number above 0, not 0"),
+        ("chunk_size", None, "set_chunk_size takes a whole number"),
+        ("query", " ", "set_query takes a text"),
+        ("split_column", None, "set_split_column takes a text"),
+        ("connection", None, "as text, not NoneType"),
+    ],
+)
+def test_arguments_are_checked_when_they_are_given(setting: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        getattr(PostgresSource.builder(), f"set_{setting}")(value)

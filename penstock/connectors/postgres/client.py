@@ -25,8 +25,27 @@ _FINAL = re.compile(
 )
 
 
+# Classes of SQLSTATE that say something of the statement and its rows, and not of the server's state: values, constraints, what is
+# not there or not allowed, limits, triggers.
+_REFUSING = frozenset(("0A", "0L", "0P", "21", "22", "23", "26", "27", "2F", "38", "39", "42", "44", "54", "P0"))
+
+
 class PostgresError(PenstockError):
     """A database could not be reached or refused a statement; names the database, the attempt and what to do."""
+
+
+class PostgresSetupError(PostgresError, ConfigurationError):
+    """What is not there or not allowed in a database, and will not be however often it is tried: the job does not start."""
+
+
+def refuses(error: BaseException | None) -> bool:
+    """Whether the database would give the same answer to the same statement again."""
+    return str(getattr(error, "sqlstate", None) or "")[:2] in _REFUSING
+
+
+def is_final(error: PostgresError) -> bool:
+    """Whether trying again is of no use, not even for a server that restarts."""
+    return refuses(error.__cause__) or _FINAL.search(str(error.__cause__)) is not None
 
 
 def psycopg() -> ModuleType:
@@ -40,6 +59,15 @@ def psycopg() -> ModuleType:
             f"the PostgreSQL connector needs psycopg ({error}): install it with `pip install 'penstock[postgres]'`"
         ) from error
     return module
+
+
+def connection_string(what: str, conninfo: object) -> str:
+    """May be empty: then libpq's environment variables and defaults say all. Not shown when it is wrong."""
+    if not isinstance(conninfo, str):
+        raise ConfigurationError(
+            f"{what}.set_connection takes libpq's keywords or a URI as text, not {type(conninfo).__name__}"
+        )
+    return conninfo
 
 
 class Database:

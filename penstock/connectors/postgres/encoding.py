@@ -8,7 +8,8 @@ import json
 import pickle
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -18,7 +19,8 @@ import pyarrow.compute as pc
 
 from penstock.common.types import Row, RowKind
 from penstock.connectors.errors import BadRecordError
-from penstock.connectors.postgres.table import Column, Table
+from penstock.connectors.postgres.column import Column
+from penstock.connectors.postgres.table import Table
 from penstock.connectors.sink_values import as_mapping, field_names
 from penstock.operators.convert import column_values
 from penstock.records import Block, Columns
@@ -35,6 +37,12 @@ class Segment:
     columns: tuple[str, ...]
     rows: int
     data: bytes
+    doubtful: bool = False  # only the database knows whether it takes them; not staged
+
+    def halves(self) -> list[Segment]:
+        lines = self.data.splitlines(keepends=True)
+        half = self.rows // 2
+        return [replace(self, rows=len(part), data=b"".join(part)) for part in (lines[:half], lines[half:])]
 
 
 def merge(segments: Sequence[Segment]) -> list[Segment]:
@@ -45,7 +53,12 @@ def merge(segments: Sequence[Segment]) -> list[Segment]:
         else:
             merged.append([segment])
     return [
-        Segment(columns=group[0].columns, rows=sum(s.rows for s in group), data=b"".join(s.data for s in group))
+        Segment(
+            columns=group[0].columns,
+            rows=sum(s.rows for s in group),
+            data=b"".join(s.data for s in group),
+            doubtful=any(s.doubtful for s in group),
+        )
         for group in merged
     ]
 
@@ -93,18 +106,21 @@ class Encoder:
         if names not in self._known:
             self._table.check_columns(names, self._sink, shown(0))
             self._known.add(names)
-        texts = []
+        texts, doubtful = [], self._table.has_checks
         for name, data in zip(names, lists, strict=True):
             column = self._table.column(name)
             assert column is not None
-            texts.append(self._texts(column, data, shown))
+            made, certain = self._texts(column, data, shown, deleted)
+            texts.append(made)
+            doubtful = doubtful or not certain
         if self._changelog:
             names = (*names, DELETED)
             flags = deleted or [False] * len(values)
             texts.append(pa.array(["t" if flag else "f" for flag in flags]))
         lines = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "\t")
         text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
-        return Segment(columns=names, rows=len(values), data=text[0].as_buffer().to_pybytes() + b"\n")
+        data = text[0].as_buffer().to_pybytes() + b"\n"
+        return Segment(columns=names, rows=len(values), data=data, doubtful=doubtful)
 
     def _deletions(self, values: Sequence[Any]) -> list[bool] | None:
         if not any(isinstance(value, Row) and value.get_row_kind() is not RowKind.INSERT for value in values):
@@ -147,35 +163,45 @@ class Encoder:
                 ) from error
         return [list(column) for column in zip(*rows, strict=True)]
 
-    def _texts(self, column: Column, data: _Lazy, shown: Callable[[int], str]) -> pa.Array:
-        key = column.name in self._keys
+    def _texts(
+        self, column: Column, data: _Lazy, shown: Callable[[int], str], deleted: Sequence[bool] | None
+    ) -> tuple[pa.Array, bool]:
+        """The column as COPY reads it, and whether the database takes it for sure."""
+        where, key = (
+            f"{self._sink}: table {self._table.name}, column {column.name} ({column.type})",
+            column.name in self._keys,
+        )
         array = data.array if data.array is not None else _as_array(data.values)
         if array is not None and (fast := _fast_texts(column, array, key)) is not None:
-            return fast
-        values = data.values
+            return fast, True
+        try:
+            values = data.values
+        except (OverflowError, ValueError) as error:
+            raise BadRecordError(f"{where}: a value of the stream's {data.kind} cannot be read: {error}") from error
+        if deleted is not None and not key and all(gone for gone, v in zip(deleted, values, strict=True) if v is None):
+            column = replace(column, not_null=False)  # of a row that deletes only the keys matter
         wrong = column.misfit(values, key=key)
         if wrong is not None:
             index, why = wrong
-            raise BadRecordError(
-                f"{self._sink}: table {self._table.name}, column {column.name} ({column.type}): {_shown(values[index])} {why}. The "
-                f"record is {shown(index)}"
-            )
-        kinds = set(map(type, values)) - {type(None)}
-        to_text = _TEXTS.get(column.base, _text)
+            raise BadRecordError(f"{where}: {_shown(values[index])} {why}. The record is {shown(index)}")
+        to_text = _text_of(column.base)
         try:
-            if kinds == {str}:
-                return _escaped(pa.array(values, pa.string()))
-            return pa.array([_NULL if value is None else _escape(to_text(value)) for value in values], pa.string())
-        except (TypeError, ValueError) as error:  # a UnicodeEncodeError among them
+            if set(map(type, values)) - {type(None)} == {str}:
+                made = _escaped(pa.array(values, pa.string()))
+                return made, column.certain(values, [value for value in values if value is not None])
+            texts = [None if value is None else to_text(value) for value in values]
+            made = pa.array([_NULL if text is None else _escape(text) for text in texts], pa.string())
+            return made, column.certain(values, [text for text in texts if text is not None])
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:  # a UnicodeEncodeError among them
             for index, value in enumerate(values):
                 try:
-                    to_text(value).encode()
-                except (TypeError, ValueError) as cause:
+                    if value is not None:
+                        to_text(value).encode()
+                except (TypeError, ValueError, OverflowError, RecursionError) as cause:
                     raise BadRecordError(
-                        f"{self._sink}: table {self._table.name}, column {column.name} ({column.type}): {_shown(value)} cannot be "
-                        f"written: {cause}. The record is {shown(index)}"
+                        f"{where}: {_shown(value)} cannot be written: {cause}. The record is {shown(index)}"
                     ) from cause
-            raise BadRecordError(f"{self._sink}: table {self._table.name}, column {column.name}: {error}") from error
+            raise BadRecordError(f"{where}: {error}") from error
 
 
 class _Lazy:
@@ -183,6 +209,10 @@ class _Lazy:
 
     def __init__(self, array: pa.Array | None, values: Sequence[Any] | None = None) -> None:
         self.array, self._values = array, values
+
+    @property
+    def kind(self) -> str:
+        return "values" if self.array is None else str(self.array.type)
 
     @property
     def values(self) -> Sequence[Any]:
@@ -222,12 +252,22 @@ def _fast_texts(column: Column, array: pa.Array, key: bool) -> pa.Array | None:
         fits = bounds["min"] is None or (-limit <= bounds["min"] and bounds["max"] < limit)
         return _with_nulls(array.cast(pa.string())) if fits else None
     if pa.types.is_floating(kind) and column.type in ("double precision", "real", "numeric"):
+        if column.type == "real" and not _fits_real(array):
+            return None
         return _with_nulls(array.cast(pa.float64()).cast(pa.string()))
     if pa.types.is_boolean(kind) and base == "boolean":
         return _with_nulls(pc.if_else(array, "t", "f"))
     if pa.types.is_string(kind) and column.type == "text":
         return None if _has(array, b"\x00") else _escaped(array)
     return None
+
+
+def _fits_real(array: pa.Array) -> bool:
+    """Whether no number becomes infinite or 0 in single precision: PostgreSQL refuses both."""
+    rounded = array.cast(pa.float32(), safe=False)
+    overflows = pc.not_equal(pc.is_inf(rounded), pc.is_inf(array))
+    vanishes = pc.not_equal(pc.equal(rounded, 0), pc.equal(array, 0))
+    return not pc.any(pc.or_(overflows, vanishes)).as_py()
 
 
 def _has(array: pa.Array, *marks: bytes) -> bool:
@@ -270,18 +310,18 @@ def _text(value: Any) -> str:
     if isinstance(value, datetime.timedelta):
         return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
     if isinstance(value, list | tuple):
-        return "{" + ",".join(_element(item) for item in value) + "}"
+        return _array_text(value, _text)
     if isinstance(value, Mapping):
         return _json_text(value)
     raise TypeError(f"there is no form of {type(value).__name__} in PostgreSQL; convert it before the sink")
 
 
-def _element(value: Any) -> str:
+def _array_text(value: Any, to_text: Callable[[Any], str]) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, list | tuple):
-        return _text(value)
-    return '"' + _text(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return "{" + ",".join(_array_text(item, to_text) for item in value) + "}"
+    return '"' + to_text(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _json_text(value: Any) -> str:
@@ -296,12 +336,27 @@ def _utc_text(value: Any) -> str:
     return _text(value)
 
 
+def _zoned_text(value: Any) -> str:
+    """In UTC: PostgreSQL does not take all zones that Python has."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        with suppress(OverflowError):  # the first or last day that Python knows: PostgreSQL's calendar goes on
+            value = value.astimezone(datetime.UTC)
+    return _text(value)
+
+
 # Input forms that depend on the column, by its type.
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "json": _json_text,
     "jsonb": _json_text,
     "timestamp without time zone": _utc_text,
+    "timestamp with time zone": _zoned_text,
 }
+
+
+def _text_of(base: str) -> Callable[[Any], str]:
+    if base.endswith("[]"):
+        return partial(_array_text, to_text=_TEXTS.get(base.removesuffix("[]"), _text))
+    return _TEXTS.get(base, _text)
 
 
 def _kind(value: Any) -> RowKind:
@@ -309,7 +364,11 @@ def _kind(value: Any) -> RowKind:
 
 
 def _shown_row(batch: pa.RecordBatch, index: int) -> str:
-    return _shown(batch.slice(index, 1).to_pylist()[0])
+    row = batch.slice(index, 1)
+    try:
+        return _shown(row.to_pylist()[0])
+    except (OverflowError, ValueError):  # an instant that Python does not have
+        return " ".join(str(row).split())
 
 
 def _shown_at(values: Sequence[Any], index: int) -> str:

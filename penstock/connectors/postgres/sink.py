@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
-from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database
+from penstock.connectors.builder_arguments import names, positive, text
+from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database, connection_string
 from penstock.connectors.postgres.committer import TransactionCommitter
 from penstock.connectors.postgres.writer import RowWriter
 from penstock.errors import ConfigurationError
@@ -15,18 +16,30 @@ class PostgresSink(Sink):
     """Appends to a table, or upserts into it, exactly once. Takes named rows, mappings, tuples and columns. Made by
     `PostgresSink.builder()`."""
 
-    def __init__(self, database: Database, table: str, columns: tuple[str, ...] | None, keys: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        table: str,
+        columns: tuple[str, ...] | None,
+        keys: tuple[str, ...],
+        rejected: str | None = None,
+    ) -> None:
         self._database, self._table, self._columns, self._keys = database, table, columns, keys
+        self._rejected = rejected
 
     @staticmethod
     def builder() -> PostgresSinkBuilder:
         return PostgresSinkBuilder()
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        return RowWriter(self._database, self._table, self._columns, self._keys, context)
+        return RowWriter(
+            self._database, self._table, self._columns, self._keys, context, rejecting=self._rejected is not None
+        )
 
     def create_committer(self, sink_id: str) -> Committer:
-        return TransactionCommitter(self._database, self._table, self._keys, sink_id)
+        return TransactionCommitter(
+            self._database, self._table, self._keys, sink_id, columns=self._columns, rejected=self._rejected
+        )
 
 
 class PostgresSinkBuilder:
@@ -36,31 +49,42 @@ class PostgresSinkBuilder:
         self._columns: tuple[str, ...] | None = None
         self._keys: tuple[str, ...] = ()
         self._wait_ms = DEFAULT_WAIT_MS
+        self._rejected: str | None = None
 
     def set_connection(self, conninfo: str) -> PostgresSinkBuilder:
         """libpq's keywords (`host=… dbname=…`) or URI. It travels with the job: keep passwords in a password file."""
-        self._conninfo = conninfo
+        self._conninfo = connection_string("PostgresSink", conninfo)
         return self
 
     def set_table(self, table: str) -> PostgresSinkBuilder:
         """As in SQL: with its schema if need be, quoted if need be. It must exist."""
-        self._table = table
+        self._table = text("PostgresSink.set_table", table)
         return self
 
     def set_columns(self, columns: Sequence[str]) -> PostgresSinkBuilder:
         """Which columns are written, in the order of the fields of records that have no names."""
-        self._columns = tuple(columns)
+        self._columns = names("PostgresSink.set_columns", columns)
+        if not columns:
+            raise ConfigurationError(
+                "PostgresSink.set_columns: no column is named; leave it out to write those of the records"
+            )
         return self
 
     def set_upsert_keys(self, keys: Sequence[str]) -> PostgresSinkBuilder:
         """Replace the row with the same keys instead of appending. Needs a unique index over exactly these columns, and a
         stream keyed by them, or no order is promised among records of one key."""
-        self._keys = tuple(keys)
+        self._keys = names("PostgresSink.set_upsert_keys", keys)
+        return self
+
+    def set_rejected_rows(self, table: str) -> PostgresSinkBuilder:
+        """Rows that the table does not take go to this one, in the same transaction, with the reason; it is created if it is not
+        there. Without it such a row ends the job. More than 1,000 in an epoch end it in any case."""
+        self._rejected = text("PostgresSink.set_rejected_rows", table)
         return self
 
     def set_wait_ms(self, wait_ms: int) -> PostgresSinkBuilder:
         """How long one try waits for the database before it fails the epoch (15,000)."""
-        self._wait_ms = wait_ms
+        self._wait_ms = positive("PostgresSink.set_wait_ms", wait_ms)
         return self
 
     def build(self) -> PostgresSink:
@@ -70,4 +94,5 @@ class PostgresSinkBuilder:
             raise ConfigurationError(
                 f"PostgresSink: the upsert keys {missing} are not among the columns {self._columns}"
             )
-        return PostgresSink(Database(self._conninfo, self._wait_ms), self._table, self._columns, self._keys)
+        database = Database(self._conninfo, self._wait_ms)
+        return PostgresSink(database, self._table, self._columns, self._keys, self._rejected)

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
-from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database, KeepsConnection, PostgresError
+from penstock.connectors.builder_arguments import positive, text
+from penstock.connectors.postgres.client import (
+    DEFAULT_WAIT_MS,
+    Database,
+    KeepsConnection,
+    PostgresError,
+    PostgresSetupError,
+    connection_string,
+    is_final,
+)
 from penstock.errors import ConfigurationError
 from penstock.operators.convert import named_rows
 from penstock.records import Block, Rows
@@ -68,6 +77,11 @@ class PostgresEnumerator(KeepsConnection, SplitEnumerator):
                 self._start()
             rows = self._chunk if max_records is None else max(1, min(self._chunk, max_records // self._splits))
             ends = self._next_ends(rows)
+        except PostgresError as error:
+            self.close()
+            if not self._started and is_final(error):  # a wrong password, query or column
+                raise PostgresSetupError(str(error)) from error.__cause__
+            raise
         except BaseException:
             self.close()
             raise
@@ -203,36 +217,36 @@ class PostgresSourceBuilder:
 
     def set_connection(self, conninfo: str) -> PostgresSourceBuilder:
         """libpq's keywords (`host=… dbname=…`) or URI. It travels with the job: keep passwords in a password file."""
-        self._conninfo = conninfo
+        self._conninfo = connection_string("PostgresSource", conninfo)
         return self
 
     def set_table(self, table: str) -> PostgresSourceBuilder:
         """All columns of a table or view, whose name is written as in SQL."""
-        return self.set_query(f"select * from {table}")
+        return self.set_query(f"select * from {text('PostgresSource.set_table', table)}")
 
     def set_query(self, query: str) -> PostgresSourceBuilder:
         """A select without parameters, whose result depends on nothing but the tables."""
-        self._query = query.strip().rstrip(";").replace("%", "%%")
+        self._query = text("PostgresSource.set_query", query).strip().rstrip(";").replace("%", "%%")
         return self
 
     def set_split_column(self, column: str) -> PostgresSourceBuilder:
         """By whose ranges rows are read: one of the result's columns, never null, with an index; best a primary key."""
-        self._key = column
+        self._key = text("PostgresSource.set_split_column", column)
         return self
 
     def set_splits(self, splits: int) -> PostgresSourceBuilder:
         """How many ranges are read at once (4)."""
-        self._splits = splits
+        self._splits = positive("PostgresSource.set_splits", splits)
         return self
 
     def set_chunk_size(self, rows: int) -> PostgresSourceBuilder:
         """Rows of one range, at most (25,000); fewer when `penstock.epoch.max-records` says so."""
-        self._chunk = rows
+        self._chunk = positive("PostgresSource.set_chunk_size", rows)
         return self
 
     def set_wait_ms(self, wait_ms: int) -> PostgresSourceBuilder:
         """How long one try waits for the database before it fails the epoch (15,000)."""
-        self._wait_ms = wait_ms
+        self._wait_ms = positive("PostgresSource.set_wait_ms", wait_ms)
         return self
 
     def build(self) -> PostgresSource:
@@ -240,10 +254,6 @@ class PostgresSourceBuilder:
             raise ConfigurationError("PostgresSource: nothing to read: call set_table or set_query")
         if not self._key:
             raise ConfigurationError("PostgresSource: call set_split_column: rows are read in ranges of it")
-        if self._splits < 1 or self._chunk < 1:
-            raise ConfigurationError(
-                f"PostgresSource: splits and chunk size must be positive, not {self._splits} and {self._chunk}"
-            )
         database = Database(self._conninfo, self._wait_ms)
         return PostgresSource(Reading(database=database, query=self._query, key=self._key), self._splits, self._chunk)
 

@@ -1,0 +1,105 @@
+"""Rows that the database refuses, put aside in a table of their own instead of ending the job (`set_rejected_rows`).
+
+They are written in the transaction of their epoch, so each is there exactly once, as all others are in the real table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from penstock.connectors.postgres.client import Database, psycopg
+from penstock.connectors.postgres.encoding import DELETED, Segment
+from penstock.connectors.postgres.table import Table, describe
+from penstock.connectors.postgres.trial import copy
+from penstock.errors import CommitRefusedError
+
+MOST_REJECTED = 1000  # of an epoch: more are no bad rows but a wrong table, and each costs several statements
+_COLUMNS = ("job", "sink", "epoch", "record", "problem")
+_REFUSED = ("rejected record", "problem")  # columns of a segment that never was one of the table
+# Classes of SQLSTATE that speak of a row: its values, constraints, triggers, its size.
+_OF_ROWS = frozenset(("22", "23", "27", "44", "54", "P0"))
+_CREATE = (
+    "select pg_advisory_xact_lock(hashtext('penstock_commits'))",
+    "create table if not exists {} (job text not null, sink text not null, epoch bigint not null, record text not null, "
+    "problem text not null, rejected_at timestamptz not null default now())",
+)
+
+
+def rejected_segment(record: str, problem: str) -> Segment:
+    """A record that does not fit, as a writer stages it."""
+    return Segment(columns=_REFUSED, rows=1, data=_line(record, problem))
+
+
+def _line(*fields: str) -> bytes:
+    table = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x00": "\\\\0"})
+    return "\t".join(field.translate(table) for field in fields).encode(errors="backslashreplace") + b"\n"
+
+
+class RejectedRows:
+    """Of one committer."""
+
+    def __init__(self, database: Database, table: str, sink_id: str) -> None:
+        self._database, self.table, self._sink_id = database, table, sink_id
+        self._target = ""
+
+    def create(self, connection: Any) -> None:
+        """Unless it is there."""
+        with self._database.attempt(f"creating the table {self.table} for rejected rows"):
+            (found,) = connection.execute("select to_regclass(%s)::text", (self.table,)).fetchone()
+            if found is None:
+                for statement in _CREATE:
+                    connection.execute(statement.format(self.table).encode())
+            connection.commit()
+        sink = f"the rejected rows of PostgresSink {self._sink_id}"
+        table: Table = describe(self._database, connection, self.table, sink)
+        table.check_columns(_COLUMNS, sink)
+        self._target = table.name
+
+    def write(
+        self, connection: Any, segments: list[Segment], write: Callable[[Segment], None], *, job: str, epoch: int
+    ) -> int:
+        """All rows: those that the database refuses here, the others by `write`. How many were refused."""
+        connection.execute("set constraints all immediate")  # what is found out at the end has no row any more
+        refused: list[bytes] = []
+        waiting = segments[::-1]
+        while waiting:
+            segment = waiting.pop()
+            if segment.columns == _REFUSED:
+                prefix = _line(job, self._sink_id, str(epoch))[:-1] + b"\t"
+                refused += [prefix + line + b"\n" for line in segment.data.splitlines()]
+            else:
+                problem = self._problem(connection, segment, write)
+                if problem is not None and segment.rows == 1:
+                    refused.append(_line(job, self._sink_id, str(epoch), _shown(segment), problem))
+                elif problem is not None:  # in order, as rows of one key replace each other
+                    waiting += segment.halves()[::-1]
+            if len(refused) > MOST_REJECTED:
+                raise CommitRefusedError(
+                    f"PostgresSink {self._sink_id}: more than {MOST_REJECTED:,} rows of epoch {epoch} are refused; the last: "
+                    f"{refused[-1].decode(errors='replace').strip()}. So many are not put aside into {self.table}: mend the table "
+                    "or the job and start it again; the epoch is in its checkpoint and nothing of it is written yet"
+                )
+        if refused:
+            copy(connection, self._target, Segment(columns=_COLUMNS, rows=len(refused), data=b"".join(refused)))
+        return len(refused)
+
+    def _problem(self, connection: Any, segment: Segment, write: Callable[[Segment], None]) -> str | None:
+        try:
+            with connection.transaction():  # a savepoint
+                write(segment)
+        except psycopg().Error as error:
+            if str(error.sqlstate or "")[:2] not in _OF_ROWS:
+                raise
+            return f"{error.sqlstate}: {error.diag.message_primary or error}"
+        return None
+
+
+def _shown(segment: Segment) -> str:
+    """A row as JSON, of texts as the database would have read them."""
+    fields = segment.data.decode(errors="replace").rstrip("\n").split("\t")
+    named = zip(segment.columns, fields, strict=True)
+    return json.dumps(
+        {name: None if text == "\\N" else text for name, text in named if name != DELETED}, ensure_ascii=False
+    )
