@@ -9,7 +9,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.servers.fixtures import kafka_server, postgres, postgres_server, topics  # noqa: F401 - fixtures for every folder below
+from tests.servers.fixtures import (  # noqa: F401 - fixtures for every folder below
+    kafka_server,
+    postgres,
+    postgres_server,
+    s3,
+    s3_server,
+    topics,
+)
 
 # No deadline: two cores shared with a JVM make single examples slow now and then, which is no fault of the code.
 settings.register_profile("ci", derandomize=False, print_blob=True, deadline=None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -13,7 +14,18 @@ from obstore.store import MemoryStore, from_url
 from penstock.checkpoint.storage_protocol import FileMissingError, checked_path
 from penstock.errors import StorageError
 
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
 _T = TypeVar("_T")
+
+# A store that answers 5xx or not at all for a moment is no reason to fail a checkpoint. One that stays away longer is for
+# the job's restart strategy, which says so aloud, where a request that is still being repeated looks like a job that hangs.
+RETRY: RetryConfig = {
+    "max_retries": 20,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+}
 
 # Memory stores of this process by url, so that opening the same url twice gives the same files.
 _memory_stores: dict[str, MemoryStore] = {}
@@ -31,7 +43,7 @@ class ObjectStorage:
             elif url.startswith("file://"):
                 self._store = from_url(url, mkdir=True)
             else:
-                self._store = from_url(url)
+                self._store = from_url(url, retry_config=RETRY)
         except (BaseError, OSError, ValueError) as error:
             raise StorageError(
                 f"cannot open checkpoint storage {url}: {_first_line(error)}. Check the url (s3://bucket/folder, "
@@ -93,17 +105,48 @@ class ObjectStorage:
             return request()
         except AlreadyExistsError as error:
             raise FileExistsError(path) from error
-        except FileNotFoundError as error:
-            raise FileMissingError(f"{path} does not exist in checkpoint storage {self._url}") from error
         except (BaseError, OSError) as error:
+            if isinstance(error, FileNotFoundError) and verb in _OF_A_FILE and "NoSuchBucket" not in str(error):
+                raise FileMissingError(f"{path} does not exist in checkpoint storage {self._url}") from error
             raise StorageError(
-                f"cannot {verb} {path} in checkpoint storage {self._url}: {_first_line(error)}; check that the store "
-                "can be reached from this host and that the credentials allow reading, writing, listing and deleting"
+                f"cannot {verb} {path} in checkpoint storage {self._url}: {_first_line(error)}; {_advice(error)}"
             ) from error
 
 
 def _below(folder: str, path: str) -> bool:
     return not folder or path.startswith(folder + "/")
+
+
+_OF_A_FILE = (
+    "read",
+    "look for",
+    "delete",
+)  # a missing file is an answer to these; to others, "not found" is the bucket
+
+
+def _advice(error: BaseException) -> str:
+    """What to do, as far as the store's words tell."""
+    text = str(error)
+    if "NoSuchBucket" in text or isinstance(error, FileNotFoundError):
+        return (
+            "the bucket or container does not exist, or not in this account and region: create it, or correct the url"
+        )
+    if "169.254.169.254" in text or "metadata.google" in text:
+        return (
+            "no credentials are set, and the machine has none of its own to give: set them on every host (S3: "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; with spark.executorEnv.… for executors)"
+        )
+    if "builder error" in text:
+        return "a plain http endpoint must be allowed: AWS_ALLOW_HTTP=true"
+    if "error sending request" in text:
+        return (
+            "the store could not be reached, or a request took longer than it may (30 s): check the endpoint (S3: "
+            "AWS_ENDPOINT_URL) from this host, and give large snapshots on a slow network more time (AWS_TIMEOUT=300s)"
+        )
+    return (
+        "check that the store can be reached from this host and that the credentials allow reading, writing, listing and "
+        "deleting"
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint import layout
 from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
-from penstock.errors import ConfigurationError, CorruptSnapshotError
+from penstock.errors import ConfigurationError, CorruptSnapshotError, StorageError
 from penstock.jobmanager import attach
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochReport
@@ -126,7 +126,12 @@ def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointSto
 
 def _job_id(storage: CheckpointStorage, fresh: str) -> str:
     """A job folder keeps its job's id: sinks tell by it whose output they find."""
-    storage.put_new(layout.JOB, json.dumps({"job_id": fresh}).encode())
+    described = json.dumps({"job_id": fresh}).encode()
+    if storage.put_new(layout.JOB, described) and storage.put_new(layout.JOB, described):
+        raise StorageError(
+            f"{storage.url}/{layout.JOB} could be created twice: this store ignores conditional writes (If-None-Match), so "
+            "two drivers could both complete a checkpoint. Use a store that supports them, or a shared folder"
+        )
     try:
         return str(json.loads(storage.get(layout.JOB))["job_id"])
     except (ValueError, KeyError, TypeError) as error:

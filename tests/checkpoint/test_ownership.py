@@ -19,8 +19,10 @@ from penstock.checkpoint.storage import CheckpointStorage, LocalStorage, ObjectS
 from penstock.errors import FencedError, StorageError
 
 
-@pytest.fixture(params=["local", "object"])
+@pytest.fixture(params=["local", "object", "s3"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
+    if request.param == "s3":
+        return ObjectStorage(f"s3://{request.getfixturevalue('s3').bucket()}/job")
     return LocalStorage(tmp_path) if request.param == "local" else ObjectStorage(f"memory:///{uuid.uuid4().hex}")
 
 

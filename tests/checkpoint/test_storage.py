@@ -23,8 +23,10 @@ from penstock.checkpoint.storage import (
 from penstock.errors import ConfigurationError, StorageError
 
 
-@pytest.fixture(params=["local", "object-memory", "object-file"])
+@pytest.fixture(params=["local", "object-memory", "object-file", "s3"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
+    if request.param == "s3":
+        return ObjectStorage(f"s3://{request.getfixturevalue('s3').bucket()}/job folder")
     if request.param == "local":
         return LocalStorage(tmp_path / "job folder")
     if request.param == "object-memory":

@@ -10,6 +10,7 @@ import pytest
 from tests.servers.jars import ServerUnavailable
 from tests.servers.kafka import KafkaServer
 from tests.servers.postgres import PostgresServer
+from tests.servers.s3 import S3Server
 from tests.servers.topics import Topics
 
 # `make test` and CI set it: a server that cannot be had then fails its tests, where a laptop without one skips them.
@@ -61,3 +62,24 @@ def postgres(postgres_server: PostgresServer) -> PostgresServer:
     if not postgres_server.running:  # the test before killed it and failed
         postgres_server.start()
     return postgres_server
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    try:
+        server = S3Server(tmp_path_factory.mktemp("s3"))
+        server.start()
+    except ServerUnavailable as error:
+        unavailable(error)
+        raise
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The server, without faults, and this process allowed to use it."""
+    s3_server.heal()
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return s3_server
