@@ -19,7 +19,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-postgres bench-state chaos chaos-kafka slow-sink soak clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-postgres bench-state chaos chaos-kafka slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ demo: setup java ## run the clickstream example
 
 cluster-demo: setup java ## a standalone Spark master and two workers, a job on them, one worker killed (a minute)
 	$(BIN)/python -m examples.cluster.demo
+
+yarn: setup java ## a ResourceManager and two NodeManagers, jobs on them, an executor killed (5 minutes; not part of make test)
+	PENSTOCK_YARN=1 PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m pytest tests/yarn $(PYTEST_ARGS)
 
 kafka: setup java ## fetch the Kafka broker that tests run against, into the user's cache
 	$(BIN)/python -m tests.servers.kafka

@@ -83,9 +83,14 @@ def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, b
 
 
 def _python_path() -> str:
-    """What this worker imports from, Spark's zip files last: importing PySpark from a zip compiles it every time."""
-    entries = [entry for entry in sys.path if entry]
-    return os.pathsep.join(sorted(entries, key=lambda entry: entry.endswith(".zip")))
+    """What this worker imports from, PySpark's zip files last: importing it from a zip compiles it every time. Zip files that a
+    user ships keep their place before what is installed."""
+    return os.pathsep.join(sorted(filter(None, sys.path), key=_is_of_pyspark))
+
+
+def _is_of_pyspark(entry: str) -> bool:
+    name = os.path.basename(entry)
+    return name == "pyspark.zip" or (name.startswith("py4j-") and name.endswith("-src.zip"))
 
 
 class _Starting:

@@ -8,9 +8,12 @@ import sys
 import tempfile
 from collections.abc import Mapping
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigurationError
+
+_UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 # A session of our own. Every entry has its reason.
 _OWN: dict[str, str] = {
@@ -20,7 +23,7 @@ _OWN: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",  # TCP's delayed acknowledgements cost 40 ms a stage
+    _UNIX_SOCKETS: "true",  # TCP's delayed acknowledgements cost 40 ms a stage
     "spark.sql.streaming.numRecentProgressUpdates": "4",
     "spark.shuffle.compress": "false",  # blocks of one machine never see a network
     # Local files without .crc companions. Spark writes two log files an epoch, and without Hadoop's native library the JVM
@@ -42,14 +45,33 @@ QUERY_CONF: dict[str, str] = {
 }
 
 
-# Right for one machine only: executors on other hosts must reach the driver, and their blocks do see a network.
-_ONE_MACHINE = ("spark.driver.bindAddress", "spark.driver.host", "spark.shuffle.compress")
+# Right for one machine only: executors on other hosts must reach the driver, and their blocks do see a network. Spark asks
+# the local file system for its scheme when it hands files to YARN, which the raw one does not answer.
+_ONE_MACHINE = (
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.shuffle.compress",
+    "spark.hadoop.fs.file.impl",
+)
+
+
+# A container's own temporary folder has a path that is longer than a Unix socket's name may be.
+_ON_YARN = {"spark.python.unix.domain.socket.dir": "/tmp"}
 
 
 def _defaults(master: str) -> dict[str, str]:
     if master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master:
         return _OWN
-    return {key: value for key, value in _OWN.items() if key not in _ONE_MACHINE}
+    anywhere = {key: value for key, value in _OWN.items() if key not in _ONE_MACHINE}
+    return {**anywhere, **_ON_YARN} if master == "yarn" else anywhere
+
+
+def _beside(submitted: SparkConf) -> dict[str, str]:
+    """Under spark-submit the master and all else come from there. Only how Python workers are reached is ours, where nobody
+    has said so."""
+    on_yarn = submitted.get("spark.master") == "yarn"
+    wanted = {_UNIX_SOCKETS: _OWN[_UNIX_SOCKETS], **(_ON_YARN if on_yarn else {})}
+    return {key: value for key, value in wanted.items() if not submitted.contains(key)}
 
 
 def check_java() -> None:
@@ -86,8 +108,11 @@ def _new_session(config: Mapping[str, str]) -> SparkSession:
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must be this Python, with these packages
     builder = SparkSession.builder
-    # Under spark-submit the master and all else come from there.
-    defaults = {} if "PYSPARK_GATEWAY_PORT" in os.environ else _defaults(config.get("spark.master", "local"))
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit
+        SparkContext._ensure_initialized()  # its configuration is in the JVM: without one SparkConf() is empty
+        defaults = _beside(SparkConf())
+    else:
+        defaults = _defaults(config.get("spark.master", "local"))
     for key, value in {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

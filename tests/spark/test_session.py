@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError
-from penstock.spark.session import _defaults, check_java
+from penstock.spark.session import _beside, _defaults, check_java
 
 
 def test_missing_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -48,3 +49,33 @@ def test_only_a_master_on_this_machine_gets_loopback_addresses() -> None:
     assert _defaults("local[2]")["spark.driver.host"] == "127.0.0.1"
     assert _defaults("spark://127.0.0.1:7077")["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in _defaults("spark://master:7077")
+
+
+def test_yarn_gets_neither_a_file_system_it_cannot_hand_files_from_nor_sockets_in_its_long_folders() -> None:
+    assert "spark.hadoop.fs.file.impl" in _defaults("local[2]")
+    assert "spark.hadoop.fs.file.impl" not in _defaults("yarn")
+    assert _defaults("yarn")["spark.python.unix.domain.socket.dir"] == "/tmp"
+    assert "spark.python.unix.domain.socket.dir" not in _defaults("local[2]")
+
+
+class _Submitted:
+    """What is used of Spark's own configuration."""
+
+    def __init__(self, **values: str) -> None:
+        self._values = {key.replace("__", "."): value for key, value in values.items()}
+
+    def get(self, key: str) -> str | None:
+        return self._values.get(key)
+
+    def contains(self, key: str) -> bool:
+        return key in self._values
+
+
+def test_under_spark_submit_only_the_way_to_python_workers_is_set_and_not_over_the_users_choice() -> None:
+    sockets, folder = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
+    submitted: Any = _Submitted(spark__master="spark://master:7077")
+    assert _beside(submitted) == {sockets: "true"}
+    submitted = _Submitted(spark__master="yarn")
+    assert _beside(submitted) == {sockets: "true", folder: "/tmp"}
+    submitted = _Submitted(spark__master="yarn", **{sockets: "false", folder: "/run/short"})
+    assert _beside(submitted) == {}
