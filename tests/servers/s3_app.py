@@ -17,15 +17,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from moto.backends import get_backend
-from moto.server import create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import run_simple
 
 Environ = dict[str, Any]
-Start = Callable[..., Any]
+Start = Any  # of WSGI
 
 _DENIED = (
     "<Error><Code>InvalidAccessKeyId</Code><Message>The AWS Access Key Id you provided does not exist in our records."
@@ -57,7 +57,8 @@ class Gate:
         time.sleep(fault.get("delay_s", 0.0))
         # The service decides about If-None-Match and writes in one step; moto in two, which others must not get between.
         with self._lock:
-            result: list[bytes] = list(self._s3(environ, _ignored if fault.get("lose") else start))
+            answer: Start = _ignored if fault.get("lose") else start
+            result: list[bytes] = list(self._s3(environ, answer))
         if fault.get("lose"):
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         return result
