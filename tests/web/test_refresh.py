@@ -113,6 +113,18 @@ def test_what_fails_after_its_dialog_was_closed_is_told(watched: Page) -> None:
     page.get_by_role("button", name="Dismiss message").click()
 
 
+def test_the_focus_is_not_lost_with_what_had_it(watched: Page) -> None:
+    page = watched
+    page.get_by_role("link", name="Checkpoints").click()
+    first = page.locator("button[data-key^=subtasks-]").last  # details of ten are kept, and five come every second
+    expect(first).to_be_visible()
+    drawn = first.element_handle()
+    key = drawn.get_attribute("data-key")
+    drawn.focus()
+    expect(page.locator(f"[data-key={key}]")).to_have_count(0)
+    expect(page.locator("[data-key^=subtasks-]:focus")).to_have_count(1)
+
+
 def test_a_wide_table_stays_where_it_was_scrolled_to(watched: Page) -> None:
     page = watched
     page.set_viewport_size({"width": 700, "height": 900})

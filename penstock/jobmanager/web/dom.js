@@ -18,7 +18,10 @@ export const s = (tag, attributes, ...children) => build(document.createElementN
 
 // What a finger, the mouse or the space bar is on between press and release: a click is both on the same element.
 let pressed = null;
-const release = () => setTimeout(() => { pressed = null; }); // after the click, which comes after the release
+function release() { // after the click, which comes after the release; by then something else may be pressed
+  const released = pressed;
+  if (released) setTimeout(() => { if (pressed === released) pressed = null; });
+}
 addEventListener("pointerdown", (event) => { if (event.button === 0) pressed = event.target; }, true);
 addEventListener("keydown", (event) => { if (event.key === " ") pressed = event.target; }, true);
 for (const end of ["pointerup", "pointercancel", "dragend", "keyup"]) addEventListener(end, release, true);
@@ -41,8 +44,17 @@ export function update(container, ...children) {
     const key = element.dataset.key;
     if (open.has(key)) element.open = open.get(key);
     if (scrolled.has(key)) [element.scrollTop, element.scrollLeft] = scrolled.get(key);
-    if (key === focused && focused !== undefined) element.focus({ preventScroll: true });
   }
+  if (focused !== undefined) refocus(container, focused);
+}
+
+// What had the focus may be gone: a checkpoint that became too old, Cancel of a job that has ended. The last of its kind has it
+// then, which is the nearest in a list that grows at its top, so that the next Tab goes on from there.
+function refocus(container, key) {
+  const named = [...container.querySelectorAll("[data-key]")];
+  const kind = key.slice(0, key.indexOf("-") + 1);
+  const next = named.find((e) => e.dataset.key === key) ?? (kind ? named.findLast((e) => e.dataset.key.startsWith(kind)) : null);
+  next?.focus({ preventScroll: true });
 }
 
 export const badge = (state) => h("span", { class: `state ${state}` }, state);
