@@ -454,8 +454,31 @@ def test_only_savepoints_are_disposed_of(rest: httpx.Client, tmp_path: Path, job
         assert "failure-cause" in _get(rest, f"/savepoint-disposal/{trigger}")["operation"]
 
 
-def test_a_flame_graph_shows_where_a_vertex_spends_its_time(rest: httpx.Client, job: JobClient) -> None:
-    base = f"/jobs/{job.get_job_id()}"
+def _working(n: int) -> int:
+    time.sleep(0.002)  # a vertex that does next to nothing may not be seen once
+    return n
+
+
+@pytest.fixture
+def busy(home: Path) -> Iterator[JobClient]:
+    """A job whose second vertex works most of the time."""
+    settings = {
+        "penstock.runtime": "embedded",
+        "penstock.job.home": str(home),
+        "penstock.epoch.interval": "20 ms",
+        "penstock.epoch.max-records": "50",
+    }
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
+    env.set_parallelism(2)
+    stream = env.from_source(DataGeneratorSource(lambda i: i, None), WatermarkStrategy.no_watermarks(), "numbers")
+    stream.key_by(lambda n: n % 10).map(_working).uid("working").filter(lambda n: False).print()
+    client = env.execute_async("busy")
+    yield client
+    client.cancel().result()
+
+
+def test_a_flame_graph_shows_where_a_vertex_spends_its_time(rest: httpx.Client, busy: JobClient) -> None:
+    base = f"/jobs/{busy.get_job_id()}"
     flame = f"{base}/vertices/{_get(rest, base)['vertices'][1]['id']}/flamegraph"
     root = eventually(lambda: _get(rest, flame)["root"], "samples")
     assert root["stackTraceLocation"] == "root"
