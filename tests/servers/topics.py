@@ -20,14 +20,25 @@ class Topics:
         self.servers = servers
         self._admin = AdminClient({"bootstrap.servers": servers})
 
-    def create(self, partitions: int = 1, prefix: str = "t", name: str | None = None) -> str:
+    def create(
+        self,
+        partitions: int = 1,
+        prefix: str = "t",
+        name: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> str:
         """A topic of the test's own, whose records are kept whatever their timestamps say."""
         topic = name or f"{prefix}-{uuid.uuid4().hex[:12]}"
-        new = NewTopic(topic, num_partitions=partitions, config={"retention.ms": "-1"})
+        new = NewTopic(topic, num_partitions=partitions, config={"retention.ms": "-1", **(settings or {})})
         for future in self._admin.create_topics([new]).values():
             future.result(_TIMEOUT_S)
         self._until(lambda: len(self.partitions(topic)) == partitions, f"{topic} with {partitions} partitions")
         return topic
+
+    def delete(self, topic: str) -> None:
+        for future in self._admin.delete_topics([topic]).values():
+            future.result(_TIMEOUT_S)
+        self._until(lambda: not self.partitions(topic), f"{topic} to be gone")
 
     def add_partitions(self, topic: str, total: int) -> None:
         for future in self._admin.create_partitions([NewPartitions(topic, total)]).values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
@@ -24,8 +25,53 @@ MAX_RECORDS_PROPERTY = "penstock.max.records.per.epoch"
 _OURS = {WAIT_PROPERTY, DISCOVERY_PROPERTY, COMMIT_PROPERTY, MAX_RECORDS_PROPERTY}
 
 
+TOPIC_RULE = "1 to 249 letters a-z, A-Z, digits, dots, underscores and hyphens"
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: object) -> bool:
+    return isinstance(name, str) and _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def property_value(builder: str, key: str, value: object) -> str:
+    """Numbers and truth values as librdkafka writes them; None would become a word."""
+    if value is None or (key == "bootstrap.servers" and not str(value).strip()):
+        raise ConfigurationError(f"{builder}: the property {key} is {value!r}: give it a value, or leave it out")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class KafkaError(PenstockError):
     """A cluster could not be reached or refused a request; names the cluster, the attempt and what to do."""
+
+
+class KafkaSetupError(KafkaError, ConfigurationError):
+    """What is not there or not allowed on a cluster, and will not be however often it is tried: the job does not start."""
+
+
+def refused_because(code: int) -> str | None:
+    """What to do about an error that brokers would answer with again; None: it may pass by itself."""
+    errors = confluent_kafka().KafkaError
+    size = (
+        "raise the topic's max.message.bytes, or lower the properties message.max.bytes and batch.size to it: the limit is for "
+        "a batch of messages"
+    )
+    missing = "create the topic with as many partitions as the sink's partitioner uses"
+    rights = "grant the user Write on topic and transactional id (and Create, for the marker topic)"
+    return {
+        errors.MSG_SIZE_TOO_LARGE: size,
+        errors.RECORD_LIST_TOO_LARGE: size,
+        errors.UNKNOWN_TOPIC_OR_PART: missing,
+        errors._UNKNOWN_TOPIC: missing,
+        errors._UNKNOWN_PARTITION: missing,
+        errors.TOPIC_EXCEPTION: "give the topic a name that brokers take",
+        errors.TOPIC_AUTHORIZATION_FAILED: rights,
+        errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: rights,
+        errors.CLUSTER_AUTHORIZATION_FAILED: rights,
+        errors.INVALID_TRANSACTION_TIMEOUT: "lower transaction.timeout.ms to the brokers' transaction.max.timeout.ms",
+        errors.POLICY_VIOLATION: "change the brokers' policy",
+        errors.INVALID_RECORD: "change the topic's settings: a compacted one takes no messages without a key",
+        errors._INVALID_ARG: "change the property",
+    }.get(code)
 
 
 def confluent_kafka() -> ModuleType:
@@ -47,6 +93,10 @@ class Cluster:
         self.properties = dict(properties)
         self.servers = self.properties.get("bootstrap.servers", "")
         self.wait_s = self.number(WAIT_PROPERTY, DEFAULT_WAIT_MS) / 1000
+        self.number(DISCOVERY_PROPERTY, 0)
+        for key in (WAIT_PROPERTY, MAX_RECORDS_PROPERTY):
+            if self.number(key, 1) < 1:
+                raise ConfigurationError(f"Kafka property {key} must be above 0, not {self.properties[key]}")
 
     def number(self, key: str, default: int) -> int:
         text = self.properties.get(key)
@@ -54,6 +104,19 @@ class Cluster:
             return default if text is None else int(text)
         except ValueError:
             raise ConfigurationError(f"Kafka property {key}: {text!r} is not a whole number") from None
+
+    def check_properties(self, builder: str, client: Any) -> None:
+        """Names and values that librdkafka does not know are an error now. Others, such as files of certificates, may be right
+        where the job runs and not here. Without brokers a client connects to nobody."""
+        config = {key: value for key, value in self._config({}, {}).items() if key != "bootstrap.servers"}
+        try:
+            client({**config, "group.id": "penstock-check"} if "Consumer" in client.__name__ else config, logger=_log)
+        except confluent_kafka().KafkaException as error:
+            words = _words(error).strip()
+            if words.startswith(("No such configuration property", "Invalid value", "Configuration property")):
+                raise ConfigurationError(
+                    f"{builder}: {words}. Properties are librdkafka's, and the connector's own: docs/howto/kafka.md"
+                ) from error
 
     def truth(self, key: str, default: bool) -> bool:
         return str(self.properties.get(key, default)).lower() == "true"
@@ -65,13 +128,16 @@ class Cluster:
     def admin(self) -> Any:
         kept = {"group.id", "transaction.timeout.ms", "transactional.id", "enable.idempotence", "acks", "linger.ms"}
         config = {key: value for key, value in self._config({}, {}).items() if key not in kept}
-        return confluent_kafka().admin.AdminClient(config, logger=_log)
+        with self.attempt("creating a client"):
+            return confluent_kafka().admin.AdminClient(config, logger=_log)
 
     def consumer(self, *, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
-        return confluent_kafka().Consumer(self._config(defaults, fixed), logger=_log)
+        with self.attempt("creating a consumer"):
+            return confluent_kafka().Consumer(self._config(defaults, fixed), logger=_log)
 
     def producer(self, *, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
-        return confluent_kafka().Producer(self._config(defaults, fixed), logger=_log)
+        with self.attempt("creating a producer"):
+            return confluent_kafka().Producer(self._config(defaults, fixed), logger=_log)
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
@@ -82,6 +148,8 @@ class Cluster:
             raise self.failure(what, error) from error
 
     def failure(self, what: str, error: object) -> KafkaError:
+        if isinstance(error, confluent_kafka().KafkaException) and (because := refused_because(error.args[0].code())):
+            return KafkaError(f"Kafka at {self.servers}: {what} was refused: {_words(error)}. To do: {because}")
         return KafkaError(
             f"Kafka at {self.servers}: {what} failed within {self.wait_s:g} s: {_words(error)}. Check that the brokers run "
             f"and can be reached from here; with a restart strategy the job tries again ({WAIT_PROPERTY} bounds one try)"

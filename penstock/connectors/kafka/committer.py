@@ -11,13 +11,13 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.connectors.kafka.client import Cluster, confluent_kafka
+from penstock.connectors.kafka.client import Cluster, KafkaError, KafkaSetupError, confluent_kafka, refused_because
 from penstock.connectors.kafka.markers import Marker, MarkerTopic
-from penstock.connectors.kafka.producing import PRODUCER, drain, send
+from penstock.connectors.kafka.producing import PRODUCER, Delivery, check_topic, drain, send
 from penstock.connectors.kafka.writer import decode
 from penstock.connectors.staged_sink import StagedCommitter
 from penstock.connectors.staging import StagedOutput, staged_data
-from penstock.errors import FencedError
+from penstock.errors import CommitRefusedError, FencedError
 
 _log = logging.getLogger("penstock.kafka")
 
@@ -28,13 +28,25 @@ class TransactionCommitter(StagedCommitter):
 
     commits_beside_next_epoch = True  # half of an epoch's time would else be spent waiting for the brokers
 
-    def __init__(self, cluster: Cluster, sink_id: str, prefix: str) -> None:
+    def __init__(self, cluster: Cluster, sink_id: str, prefix: str, topic: str | None) -> None:
         super().__init__(sink_id)
-        self._cluster = cluster
+        self._cluster, self._topic = cluster, topic  # None: a function of the record
         self._transactional_id = f"{prefix}-{sink_id}"
         self._markers = MarkerTopic(cluster, prefix)
         self._producer: Any = None
         self._marker = Marker()
+
+    def check(self) -> None:
+        """Brokers are there, the user may write to its topics, and older attempts are fenced."""
+        try:
+            self._begin_life()
+            if self._topic is not None:
+                check_topic(self._cluster, self._producer, self._topic, f"KafkaSink {self.sink_id}")
+        except CommitRefusedError as error:
+            raise KafkaSetupError(str(error)) from error
+        except BaseException:
+            self._producer = None
+            raise
 
     def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
         try:
@@ -68,26 +80,38 @@ class TransactionCommitter(StagedCommitter):
         self._producer = producer
 
     def _transact(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
-        producer, marker = self._producer, self._marker.after(epoch, name)
-        with self._transactional(f"committing epoch {epoch}"):
+        producer, marker, delivery = self._producer, self._marker.after(epoch, name), Delivery()
+        topics: set[str] = set()
+        with self._transactional(f"committing epoch {epoch}", topics):
             producer.begin_transaction()
-            for output in staged:
-                for messages in decode(staged_data(output, self.storage, sink_id=self.sink_id)):
-                    send(self._cluster, producer, messages, None)
-            send(self._cluster, producer, self._markers.message(self.sink_id, marker), None)
-            drain(self._cluster, producer, None)
-            producer.commit_transaction(self._cluster.wait_s)
+            try:
+                for output in staged:
+                    for messages in decode(staged_data(output, self.storage, sink_id=self.sink_id)):
+                        topics |= {messages.topics} if isinstance(messages.topics, str) else set(messages.topics)
+                        send(self._cluster, producer, messages, delivery)
+                send(self._cluster, producer, self._markers.message(self.sink_id, marker), delivery)
+                drain(self._cluster, producer, delivery)
+                producer.commit_transaction(self._cluster.wait_s)
+            except (KafkaError, confluent_kafka().KafkaException):
+                # The client may have failed the transaction because of a message: that one's error says more.
+                producer.flush(1.0)
+                delivery.check(self._cluster)
+                raise
         self._marker = marker
 
-    def _transactional(self, what: str) -> _Explaining:
-        return _Explaining(self._cluster, f"{what} of sink {self.sink_id} ({self._transactional_id})")
+    def _transactional(self, what: str, topics: set[str] | None = None) -> _Explaining:
+        return _Explaining(
+            self._cluster,
+            f"{what} of sink {self.sink_id} ({self._transactional_id})",
+            topics if topics is not None else set(),
+        )
 
 
 class _Explaining:
-    """Errors of a transaction as ours: a fenced one must not be tried again, all others may be."""
+    """Errors of a transaction as ours: one that is fenced or refused must not be tried again, all others may be."""
 
-    def __init__(self, cluster: Cluster, what: str) -> None:
-        self._cluster, self._what = cluster, what
+    def __init__(self, cluster: Cluster, what: str, topics: set[str]) -> None:
+        self._cluster, self._what, self._topics = cluster, what, topics
 
     def __enter__(self) -> None:
         return None
@@ -96,6 +120,8 @@ class _Explaining:
         library = confluent_kafka()
         cause = error if isinstance(error, library.KafkaException) else getattr(error, "__cause__", None)
         if not isinstance(cause, library.KafkaException):
+            if isinstance(error, KafkaError):  # messages that no broker takes: the client waits for a topic to appear
+                self._look_for_topics(error)
             return
         code = cause.args[0].code()
         fenced = (
@@ -108,5 +134,21 @@ class _Explaining:
                 f"Kafka at {self._cluster.servers}: {self._what} was refused: {cause.args[0].str()}. A newer attempt of this job, "
                 "or another job with the same transactional id prefix, has taken over; this one stops and changes nothing"
             ) from error
+        because = refused_because(code)
+        if because is not None:
+            raise self._refused(cause.args[0].str(), because) from error
         if error is cause:
             raise self._cluster.failure(self._what, error) from error
+
+    def _look_for_topics(self, error: KafkaError) -> None:
+        with self._cluster.attempt("listing topics"):
+            there = self._cluster.admin().list_topics(timeout=self._cluster.wait_s).topics
+        if missing := sorted(self._topics - set(there)):
+            raise self._refused(f"there is no topic {', '.join(missing)}", "create it") from error
+
+    def _refused(self, words: str, because: str) -> CommitRefusedError:
+        return CommitRefusedError(
+            f"Kafka at {self._cluster.servers}: {self._what} was refused: {words}. Nothing of the epoch can be seen by readers; a "
+            f"checkpoint has it and commits it, once, when the brokers take it: {because}, and start the job again with the same "
+            "job folder"
+        )

@@ -15,6 +15,7 @@ from penstock.connectors.kafka.client import (
     MAX_RECORDS_PROPERTY,
     Cluster,
     KafkaError,
+    KafkaSetupError,
     confluent_kafka,
 )
 from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, list_offsets
@@ -171,7 +172,7 @@ class KafkaEnumerator(SplitEnumerator):
             metadata = self._admin.list_topics(timeout=self._cluster.wait_s)
         missing = [topic for topic in self._subscription.topics if topic not in metadata.topics]
         if missing and not self._found_any:
-            raise KafkaError(
+            raise KafkaSetupError(
                 f"Kafka at {self._cluster.servers}: there is no topic {missing}: create it, or correct set_topics"
             )
         return [

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Any
 
-from penstock.connectors.kafka.client import Cluster
+from penstock.connectors.kafka.client import Cluster, KafkaSetupError, confluent_kafka, refused_because
 from penstock.connectors.kafka.serialization import MessageColumns
 
 # Callbacks are for errors only: one for every message would cost as much as the message.
@@ -20,6 +20,7 @@ PRODUCER = {
     "batch.size": 1_000_000,
 }
 _ANY_PARTITION = -1
+_TOPIC_S = 3.0
 
 
 class Delivery:
@@ -35,12 +36,29 @@ class Delivery:
     def check(self, cluster: Cluster) -> None:
         if self.error is not None:
             error, topic, partition = self.error
-            raise cluster.failure(f"sending to {topic}-{partition}", error.str())
+            where = topic if partition is None or partition < 0 else f"{topic}-{partition}"
+            cause = confluent_kafka().KafkaException(error)
+            raise cluster.failure(f"sending to {where}", cause) from cause
 
 
-def send(cluster: Cluster, producer: Any, messages: MessageColumns, delivery: Delivery | None) -> None:
-    """Queue a block in order. Waits for room in the queue, which is the back pressure of the brokers. Inside a transaction
-    there is no `delivery`: the commit tells of every loss."""
+def check_topic(cluster: Cluster, producer: Any, topic: str, sink: str) -> None:
+    """The topic is there, or the brokers create it now. They say so with some delay."""
+    soon = time.monotonic() + min(_TOPIC_S, cluster.wait_s)
+    while True:
+        with cluster.attempt(f"looking up topic {topic} for {sink}"):
+            error = producer.list_topics(topic, timeout=cluster.wait_s).topics[topic].error
+        if error is None:
+            return
+        because = refused_because(error.code())
+        if time.monotonic() > soon:
+            if because is None:
+                raise cluster.failure(f"looking up topic {topic} for {sink}", error.str())
+            raise KafkaSetupError(f"{sink}: topic {topic} at {cluster.servers}: {error.str()}: {because}")
+        time.sleep(0.1)
+
+
+def send(cluster: Cluster, producer: Any, messages: MessageColumns, delivery: Delivery) -> None:
+    """Queue a block in order. Waits for room in the queue, which is the back pressure of the brokers."""
     size = len(messages)
     topics = repeat(messages.topics, size) if isinstance(messages.topics, str) else messages.topics
     # The library's own values for "choose one by key" and "now".
@@ -63,13 +81,12 @@ def send(cluster: Cluster, producer: Any, messages: MessageColumns, delivery: De
                 _insist(cluster, producer, message, delivery)
 
 
-def _insist(cluster: Cluster, producer: Any, message: tuple[Any, ...], delivery: Delivery | None) -> None:
+def _insist(cluster: Cluster, producer: Any, message: tuple[Any, ...], delivery: Delivery) -> None:
     """The queue is full: wait for the brokers as long as they take anything."""
     waiting, deadline = len(producer), time.monotonic() + cluster.wait_s
     while True:
         producer.poll(0.05)
-        if delivery is not None:
-            delivery.check(cluster)
+        delivery.check(cluster)
         try:
             producer.produce(*message)
             return
@@ -81,16 +98,14 @@ def _insist(cluster: Cluster, producer: Any, message: tuple[Any, ...], delivery:
                 raise cluster.failure(f"sending to {message[0]}", "the brokers take no messages") from None
 
 
-def drain(cluster: Cluster, producer: Any, delivery: Delivery | None) -> None:
+def drain(cluster: Cluster, producer: Any, delivery: Delivery) -> None:
     """Wait until the brokers have everything. The bound is on standing still, not on the size of an epoch."""
     left, deadline = len(producer), time.monotonic() + cluster.wait_s
     while left:
         now_left = producer.flush(0.5)
-        if delivery is not None:
-            delivery.check(cluster)
+        delivery.check(cluster)
         if now_left < left:
             left, deadline = now_left, time.monotonic() + cluster.wait_s
         elif time.monotonic() > deadline:
             raise cluster.failure(f"sending the last {left} messages of an epoch", "no broker took them")
-    if delivery is not None:
-        delivery.check(cluster)
+    delivery.check(cluster)

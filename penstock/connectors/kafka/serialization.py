@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from penstock.common.serialization import SerializationSchema
+from penstock.connectors.builder_arguments import function, instance
+from penstock.connectors.kafka.client import TOPIC_RULE, is_topic_name
 from penstock.errors import ConfigurationError, StorageError
 from penstock.operators.convert import column_values
 
@@ -130,6 +132,10 @@ class MessageColumns:
         )
 
 
+def _schema(name: str, schema: SerializationSchema) -> SerializationSchema:
+    return instance(f"KafkaRecordSerializationSchema.{name}", schema, SerializationSchema)
+
+
 class KafkaRecordSerializationSchemaBuilder:
     """PyFlink's builder. `set_header_provider` and `set_partitioner` are ours."""
 
@@ -141,35 +147,40 @@ class KafkaRecordSerializationSchemaBuilder:
         self._partitioner: Callable[[Any], int] | None = None
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        if not is_topic_name(topic):
+            raise ConfigurationError(
+                f"KafkaRecordSerializationSchema.set_topic takes a name ({TOPIC_RULE}), and {topic!r} is none"
+            )
         self._topic = topic
         return self
 
     def set_topic_selector(
         self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
     ) -> KafkaRecordSerializationSchemaBuilder:
-        self._topic = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
+        selector = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
+        self._topic = function("KafkaRecordSerializationSchema.set_topic_selector", selector)
         return self
 
     def set_key_serialization_schema(
         self, key_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
         """Gets the whole record, as in Flink. Messages with one key go to one partition, in order."""
-        self._key = key_serialization_schema
+        self._key = _schema("set_key_serialization_schema", key_serialization_schema)
         return self
 
     def set_value_serialization_schema(
         self, value_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
-        self._value = value_serialization_schema
+        self._value = _schema("set_value_serialization_schema", value_serialization_schema)
         return self
 
     def set_header_provider(self, provider: Callable[[Any], Headers]) -> KafkaRecordSerializationSchemaBuilder:
-        self._headers = provider
+        self._headers = function("KafkaRecordSerializationSchema.set_header_provider", provider)
         return self
 
     def set_partitioner(self, partitioner: Callable[[Any], int]) -> KafkaRecordSerializationSchemaBuilder:
         """The partition of a record; without one the client decides, by key."""
-        self._partitioner = partitioner
+        self._partitioner = function("KafkaRecordSerializationSchema.set_partitioner", partitioner)
         return self
 
     def build(self) -> KafkaRecordSerializationSchema:

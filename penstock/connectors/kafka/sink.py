@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.connectors.base import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
-from penstock.connectors.kafka.client import Cluster, confluent_kafka
+from penstock.connectors.builder_arguments import text
+from penstock.connectors.kafka.client import Cluster, confluent_kafka, property_value
 from penstock.connectors.kafka.committer import TransactionCommitter
+from penstock.connectors.kafka.producing import check_topic
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from penstock.connectors.kafka.writer import MessageWriter, SendingWriter
 from penstock.errors import ConfigurationError
@@ -28,6 +30,7 @@ class KafkaSink(Sink):
         prefix: str | None,
     ) -> None:
         self._cluster, self._serializer, self._guarantee, self._prefix = cluster, serializer, guarantee, prefix
+        self._topic = serializer.topic if isinstance(serializer.topic, str) else None
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
@@ -41,12 +44,19 @@ class KafkaSink(Sink):
     def create_committer(self, sink_id: str) -> Committer:
         if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             assert self._prefix is not None
-            return TransactionCommitter(self._cluster, sink_id, self._prefix)
-        return _NothingToCommit()
+            return TransactionCommitter(self._cluster, sink_id, self._prefix, self._topic)
+        return _NothingToCommit(self._cluster, self._topic, f"KafkaSink {sink_id}")
 
 
 class _NothingToCommit(Committer):
     """The writers have sent everything themselves."""
+
+    def __init__(self, cluster: Cluster, topic: str | None, sink: str) -> None:
+        self._cluster, self._topic, self._sink = cluster, topic, sink
+
+    def check(self) -> None:
+        if self._topic is not None:
+            check_topic(self._cluster, self._cluster.producer(defaults={}, fixed={}), self._topic, self._sink)
 
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
         return None
@@ -65,23 +75,33 @@ class KafkaSinkBuilder:
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
+        if not isinstance(record_serializer, KafkaRecordSerializationSchema):
+            raise ConfigurationError(
+                "KafkaSink.set_record_serializer takes what KafkaRecordSerializationSchema.builder() builds, not "
+                f"{record_serializer!r}"
+            )
         self._serializer = record_serializer
         return self
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+        if not isinstance(delivery_guarantee, DeliveryGuarantee):
+            raise ConfigurationError(
+                f"KafkaSink.set_delivery_guarantee takes a DeliveryGuarantee, such as DeliveryGuarantee.EXACTLY_ONCE, not "
+                f"{delivery_guarantee!r}"
+            )
         self._guarantee = delivery_guarantee
         return self
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
         """Must be this job's own on the cluster and the same whenever it is started: it fences older attempts."""
-        self._prefix = transactional_id_prefix
+        self._prefix = text("KafkaSink.set_transactional_id_prefix", transactional_id_prefix)
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
         """A property of librdkafka or of the connector (docs/howto/kafka.md)."""
         if key in _FIXED:
             raise ConfigurationError(f"KafkaSink: {key} is set by the sink itself; call {_FIXED[key]}")
-        self._properties[key] = str(value)
+        self._properties[key] = property_value("KafkaSink", key, value)
         return self
 
     def set_properties(self, props: Mapping[str, str]) -> KafkaSinkBuilder:
@@ -99,4 +119,6 @@ class KafkaSinkBuilder:
             raise ConfigurationError(
                 "KafkaSink: EXACTLY_ONCE needs set_transactional_id_prefix: a name of this job's own, the same at every start"
             )
-        return KafkaSink(Cluster(self._properties), self._serializer, self._guarantee, self._prefix)
+        cluster = Cluster(self._properties)
+        cluster.check_properties("KafkaSink", confluent_kafka().Producer)
+        return KafkaSink(cluster, self._serializer, self._guarantee, self._prefix)

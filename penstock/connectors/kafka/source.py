@@ -9,7 +9,8 @@ from typing import Literal
 from penstock.common.serialization import DeserializationSchema
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.base import Source, SplitEnumerator, SplitReader
-from penstock.connectors.kafka.client import Cluster, confluent_kafka
+from penstock.connectors.builder_arguments import instance
+from penstock.connectors.kafka.client import TOPIC_RULE, Cluster, confluent_kafka, is_topic_name, property_value
 from penstock.connectors.kafka.deserialization import Decoder, KafkaRecordDeserializationSchema
 from penstock.connectors.kafka.enumerator import KafkaEnumerator, Subscription
 from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer
@@ -83,6 +84,11 @@ class KafkaSourceBuilder:
         return self.set_property("group.id", group_id)
 
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
+        for topic in topics:
+            if not is_topic_name(topic):
+                raise ConfigurationError(
+                    f"KafkaSource.set_topics takes names, one by one ({TOPIC_RULE}), and {topic!r} is none"
+                )
         self._topics = topics
         return self
 
@@ -90,31 +96,37 @@ class KafkaSourceBuilder:
         """A regular expression that matches the whole name. New topics are found like new partitions."""
         try:
             re.compile(topic_pattern)
-        except re.error as error:
+        except (re.error, TypeError) as error:
             raise ConfigurationError(f"KafkaSource: {topic_pattern!r} is not a regular expression: {error}") from error
         self._pattern = topic_pattern
         return self
 
     def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
         """For a job without a checkpoint; with one, its offsets are used."""
-        self._start = starting_offsets_initializer
+        self._start = instance(
+            "KafkaSource.set_starting_offsets", starting_offsets_initializer, KafkaOffsetsInitializer
+        )
         return self
 
     def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
         """Read up to these offsets, as they are when the job starts, and end."""
-        self._stop, self._bounded = stopping_offsets_initializer, True
+        self._stop, self._bounded = self._stopping("set_bounded", stopping_offsets_initializer), True
         return self
 
     def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
         """Read up to these offsets, but go on running."""
-        self._stop, self._bounded = stopping_offsets_initializer, False
+        self._stop, self._bounded = self._stopping("set_unbounded", stopping_offsets_initializer), False
         return self
 
+    def _stopping(self, name: str, offsets: KafkaOffsetsInitializer) -> KafkaOffsetsInitializer:
+        return instance(f"KafkaSource.{name}", offsets, KafkaOffsetsInitializer)
+
     def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema) -> KafkaSourceBuilder:
+        instance("KafkaSource.set_value_only_deserializer", deserialization_schema, DeserializationSchema)
         return self.set_deserializer(KafkaRecordDeserializationSchema.value_only(deserialization_schema))
 
     def set_deserializer(self, record_deserializer: KafkaRecordDeserializationSchema) -> KafkaSourceBuilder:
-        self._schema = record_deserializer
+        self._schema = instance("KafkaSource.set_deserializer", record_deserializer, KafkaRecordDeserializationSchema)
         return self
 
     def set_poison_records(self, policy: OutputTag | Literal["fail", "drop"]) -> KafkaSourceBuilder:
@@ -135,7 +147,7 @@ class KafkaSourceBuilder:
                 f"KafkaSource: {key} is set by the source itself: offsets belong to its checkpoints, and where it starts is "
                 "set_starting_offsets"
             )
-        self._properties[key] = str(value)
+        self._properties[key] = property_value("KafkaSource", key, value)
         return self
 
     def set_properties(self, props: Mapping[str, str]) -> KafkaSourceBuilder:
@@ -153,8 +165,10 @@ class KafkaSourceBuilder:
             raise ConfigurationError("KafkaSource: call set_value_only_deserializer or set_deserializer")
         if self._start.needs_group and not self._properties.get("group.id"):
             raise ConfigurationError("KafkaSource: committed offsets are those of a group: call set_group_id")
+        cluster = Cluster(self._properties)
+        cluster.check_properties("KafkaSource", confluent_kafka().Consumer)
         return KafkaSource(
-            Cluster(self._properties),
+            cluster,
             Subscription(topics=self._topics, pattern=self._pattern),
             start=self._start,
             stop=self._stop,

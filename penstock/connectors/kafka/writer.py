@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 
 from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.connectors.errors import BadRecordError
-from penstock.connectors.kafka.client import Cluster
+from penstock.connectors.kafka.client import TOPIC_RULE, Cluster, is_topic_name
 from penstock.connectors.kafka.producing import PRODUCER, Delivery, drain, send
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema, MessageColumns
 from penstock.connectors.staged_sink import StagingWriter
 from penstock.operators.base import shorten
 from penstock.operators.convert import to_rows
-from penstock.records import Block
+from penstock.records import Block, Rows
 
 _OVERHEAD = 36  # what librdkafka adds to a message's key, value and headers before it compares with message.max.bytes
 
@@ -32,9 +32,37 @@ class MessageWriter(StagingWriter[pa.RecordBatch]):
 
     def encode(self, block: Block) -> pa.RecordBatch:
         rows = to_rows(block)
-        batch = self._schema.serialize(rows.values, rows.timestamps).to_batch()
+        batch = self._batch(rows)
+        self._check_targets(batch, rows.values)
         self._check_sizes(batch, rows.values)
         return batch
+
+    def _batch(self, rows: Rows) -> pa.RecordBatch:
+        messages = self._schema.serialize(rows.values, rows.timestamps)
+        try:
+            return messages.to_batch()
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise BadRecordError(
+                f"KafkaSink {self.context.sink_id}: what was made of the records is no message: {error}. Serialization schemas "
+                "give bytes (or None, as a value: a tombstone), a topic selector a str, a partitioner an int, a header provider a "
+                f"list of (str, bytes). The first record is {shorten(rows.values[0])}"
+            ) from error
+
+    def _check_targets(self, batch: pa.RecordBatch, values: Sequence[Any]) -> None:
+        """No broker has a topic or partition of such a name: as with sizes, better said now than after the checkpoint."""
+        for name, is_wrong, rule in (
+            ("topic", lambda topic: not is_topic_name(topic), TOPIC_RULE),
+            ("partition", lambda partition: partition is None or partition < -1, "from 0, or -1: the client chooses"),
+        ):
+            if name in batch.schema.names:
+                column = batch.column(name)
+                wrong = [found for found in column.unique().to_pylist() if is_wrong(found)]
+                if wrong:
+                    index = column.to_pylist().index(wrong[0])
+                    raise BadRecordError(
+                        f"KafkaSink {self.context.sink_id}: {wrong[0]!r} is no {name} ({rule}). The record is "
+                        f"{shorten(values[index])}"
+                    )
 
     def pack(self, parts: list[pa.RecordBatch]) -> bytes:
         return encode(parts)
