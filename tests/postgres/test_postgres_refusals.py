@@ -234,6 +234,7 @@ def _sink(postgres: PostgresServer, table: str, **settings: Any) -> PostgresSink
     [
         ({"table": "no_such"}, "has no table no_such"),
         ({"table": "NoSuch.Table"}, r'in lower case: if it is not, write "NoSuch"."Table"'),
+        ({"table": "pg_catalog.pg_tables"}, "is no table, nor a view with a trigger"),
         ({"table": "a b"}, "looking up table a b for PostgresSink numbers failed"),
         ({"columns": ["n", "other"]}, "has no column other; its columns are n, twice, needed"),
         ({"columns": ["n"]}, "needs a value for column needed"),
@@ -263,3 +264,21 @@ def test_what_can_never_work_ends_the_job_before_it_runs(
         job.run()
     assert job.failures == 0
     assert job.master.epoch == 0
+
+
+def test_a_user_who_may_not_ask_in_advance_is_told_at_commit(
+    postgres: PostgresServer, table: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    postgres.sql(f"create table {table} (n int check (n > 0))")
+    if not postgres.sql("select from pg_roles where rolname = 'blind'"):
+        postgres.sql("create role blind login")
+    postgres.sql(f"create schema {table}_own authorization blind")
+    postgres.sql(f"grant insert on {table} to blind")  # but not to look at it, which a table like it needs
+    sink = append_sink(f"{postgres.conninfo} user=blind options='-c search_path={table}_own,public'", table)
+    _, committer, good = staged(sink, tmp_path, 1, [{"n": 1}])
+    committer.commit(1, good)
+    _, _, bad = staged(sink, tmp_path, 2, [{"n": -1}])
+    assert "only when they are committed: permission denied" in caplog.text
+    with pytest.raises(PenstockError, match=rf"constraint {table}_n_check.*'n': '-1'"):
+        committer.commit(2, bad)
+    assert postgres.sql(f"select n from {table}") == [(1,)]

@@ -20,6 +20,11 @@ select array_agg(a.attname::text) from pg_index i, unnest(i.indkey) with ordinal
 where i.indrelid = to_regclass(%s) and i.indisunique and i.indimmediate and i.indpred is null and i.indexprs is null
 and k.place <= i.indnkeyatts and a.attrelid = i.indrelid and a.attnum = k.attnum group by i.indexrelid
 """
+_KIND = """
+select c.relkind in ('r', 'p', 'f')
+       or c.relkind = 'v' and exists (select from pg_trigger t where t.tgrelid = c.oid and t.tgtype & 68 = 68)
+from pg_class c where c.oid = to_regclass(%s)
+"""  # COPY writes to tables of all kinds, and to views with a trigger INSTEAD OF INSERT
 _CHECKS = "select exists (select from pg_constraint where conrelid = to_regclass(%s) and contype = 'c')"
 
 
@@ -91,11 +96,16 @@ def describe(database: Database, connection: Any, table: str, sink: str) -> Tabl
         rows = connection.execute(_COLUMNS, (table,)).fetchall()
         unique = connection.execute(_UNIQUE, (table,)).fetchall()
         (checks,) = connection.execute(_CHECKS, (table,)).fetchone()
+        kind = connection.execute(_KIND, (table,)).fetchone()
         connection.rollback()
     if found is None:
         raise PostgresSetupError(
             f"{sink}: PostgreSQL at {database.name} has no table {table}, or this user may not see it: create it before the job "
             f"starts, or name its schema too{_hint(table)}"
+        )
+    if not kind[0]:
+        raise PostgresSetupError(
+            f"{sink}: {table} at {database.name} is no table, nor a view with a trigger instead of insert: COPY cannot write to it"
         )
     columns = tuple(
         Column(name=name, type=type_, not_null=not_null, writable=writable, has_default=has_default)

@@ -79,6 +79,8 @@ class Trial(KeepsConnection):
             for segment in segments if self._possible else ():
                 self._try(segment)
             self._connection.rollback()
+        if not self._possible:
+            self.close()
 
     def _create(self) -> bool:
         library, execute = psycopg(), self._connection.execute
