@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.connectors.builder_arguments import instance, names
 from penstock.connectors.sink_values import plain_schema, to_batch
 from penstock.connectors.staged_sink import StagedCommitter, StagingWriter
 from penstock.connectors.staging import StagedOutput, staged_data
-from penstock.errors import ConfigurationError, PenstockError
+from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
 from penstock.records import Block
 from penstock.spark.sink_writes import (
     AppendWrite,
@@ -40,7 +41,7 @@ class SparkSink(Sink):
 
     def __init__(self, name: str, write: Write, schema: pa.Schema | None) -> None:
         self._name, self._write = name, write
-        self._schema = None if schema is None else _spark_schema(schema)
+        self._schema = None if schema is None else _spark_schema(instance("SparkSink: schema", schema, pa.Schema))
 
     @staticmethod
     def parquet(
@@ -53,7 +54,8 @@ class SparkSink(Sink):
         """Exactly once: each epoch has the folder `penstock_epoch=<n>` below `path`, and a repeated write replaces it. Readers of
         `path` see a column `penstock_epoch`; an epoch is whole when its folder holds `_SUCCESS`."""
         _require(path, "SparkSink.parquet: no path is given")
-        return SparkSink("parquet", ParquetWrite(path, tuple(partition_by), dict(options or {})), schema)
+        partitions = _partitions(partition_by, schema)
+        return SparkSink("parquet", ParquetWrite(path, partitions, dict(options or {})), schema)
 
     @staticmethod
     def delta(
@@ -71,7 +73,11 @@ class SparkSink(Sink):
         if taken := sorted({"txnAppId", "txnVersion", "userMetadata"} & set(options or {})):
             raise ConfigurationError(f"SparkSink.delta: the sink needs the option {taken[0]} itself")
         target = Target(
-            format="delta", path=path, table=table, partition_by=tuple(partition_by), options=dict(options or {})
+            format="delta",
+            path=path,
+            table=table,
+            partition_by=_partitions(partition_by, schema),
+            options=dict(options or {}),
         )
         return SparkSink("delta", DeltaWrite(target), schema)
 
@@ -86,7 +92,9 @@ class SparkSink(Sink):
         """Exactly once: the snapshot that an append makes carries the commit's name, which is looked for before one. `table` is
         named with its catalog; the first epoch creates it if it is not there. Needs Iceberg's jar and a catalog in the session."""
         _require(table, "SparkSink.iceberg: no table is given")
-        target = Target(format="iceberg", table=table, partition_by=tuple(partition_by), options=dict(options or {}))
+        target = Target(
+            format="iceberg", table=table, partition_by=_partitions(partition_by, schema), options=dict(options or {})
+        )
         return SparkSink("iceberg", IcebergWrite(target), schema)
 
     @staticmethod
@@ -106,12 +114,13 @@ class SparkSink(Sink):
             raise ConfigurationError(f"SparkSink.format: the mode is append or overwrite, not {mode!r}")
         if path is not None and table is not None:
             raise ConfigurationError("SparkSink.format: give a path or a table, not both")
+        _require(format, "SparkSink.format: no format is given")
         target = Target(
             format=format,
             path=path,
             table=table,
             mode=mode,
-            partition_by=tuple(partition_by),
+            partition_by=_partitions(partition_by, schema),
             options=dict(options or {}),
         )
         return SparkSink(format, AppendWrite(target), schema)
@@ -120,6 +129,10 @@ class SparkSink(Sink):
     def foreach_epoch(function: Callable[[DataFrame, int], None], *, schema: pa.Schema | None = None) -> SparkSink:
         """`function(frame, epoch)` writes, on the driver. It may be called again with the same epoch and the same rows: exactly
         once if it then changes nothing (a MERGE, a DELETE of the epoch's rows before the append, a table of epochs)."""
+        if not callable(function):
+            raise ConfigurationError(
+                f"SparkSink.foreach_epoch takes a function of a frame and an epoch, not {function!r}"
+            )
         return SparkSink("foreach_epoch", CallingWrite(function), schema)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
@@ -155,9 +168,12 @@ class _SparkCommitter(StagedCommitter):
             commit = Commit(sink=f"{staged[-1].job_id}-{self.sink_id}", epoch=epoch, name=name)
             self._write(self._frame(staged), commit)
         except Exception as error:  # Spark's own, py4j's, or of the user's function
-            raise PenstockError(
-                f"SparkSink({self._name}) {self.sink_id}: Spark could not write epoch {epoch}: {str(error)[:600]}. The epoch is "
-                "part of a checkpoint and is written again at the next start"
+            # What Spark finds before it runs anything (columns, tables, options) it finds again.
+            kind = CommitRefusedError if isinstance(error, _refusing()) else PenstockError
+            raise kind(
+                f"SparkSink({self._name}) {self.sink_id}: Spark could not write epoch {epoch}: {str(error)[:600]}. The epoch's "
+                "rows are in a checkpoint and are written at the next start: mend the table, or the sink's options, and start the "
+                "job again with the same job folder"
             ) from error
 
     def _frame(self, staged: Sequence[StagedOutput]) -> DataFrame:
@@ -178,6 +194,22 @@ class _SparkCommitter(StagedCommitter):
             frame = read if frame is None else frame.unionByName(read.select(*frame.columns))
         assert frame is not None
         return frame
+
+
+def _partitions(columns: Sequence[str], schema: pa.Schema | None) -> tuple[str, ...]:
+    """Checked, if the schema is known."""
+    checked = names("SparkSink: partition_by", columns)
+    if schema is not None:
+        instance("SparkSink: schema", schema, pa.Schema)
+    if schema is not None and (missing := [column for column in checked if column not in schema.names]):
+        raise ConfigurationError(f"SparkSink: partition_by names {missing}, the schema has only {schema.names}")
+    return checked
+
+
+def _refusing() -> tuple[type[Exception], ...]:
+    from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
+
+    return (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
 
 
 def _spark_schema(schema: pa.Schema) -> pa.Schema:

@@ -17,7 +17,7 @@ from penstock.common import Configuration
 from penstock.connectors.base import Committer, WriterContext
 from penstock.connectors.errors import BadRecordError
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.errors import ConfigurationError, PenstockError
+from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
 from penstock.records import Columns, Rows
 from penstock.spark.sink import SparkSink
 
@@ -92,6 +92,23 @@ def test_other_formats_append_and_what_spark_refuses_names_the_sink(spark: Spark
         refused.commit(1, output)
 
 
+def test_what_spark_refuses_again_and_again_ends_the_job_until_it_is_mended(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def write(frame: DataFrame, epoch: int) -> None:
+        frame.select("n", "at" if mended else "no_such_column").write.json(f"file://{tmp_path}/out")
+
+    mended = False
+    committer, output = staged(SparkSink.foreach_epoch(write, schema=SCHEMA), tmp_path, 1, [(1, None)])
+    for expected in (PenstockError, PenstockError, CommitRefusedError):
+        with pytest.raises(expected, match=r"(?s)no_such_column.*mend the table") as caught:
+            committer.commit(1, output)
+        assert type(caught.value) is expected
+    mended = True
+    committer.commit(1, output)
+    assert spark.read.json(f"file://{tmp_path}/out").count() == 1
+
+
 def test_values_that_do_not_fit_and_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadRecordError, match=r"SparkSink\(parquet\) out: .*'one'"):
         staged(SparkSink.parquet("x", schema=SCHEMA), tmp_path, 1, [("one", None)])
@@ -105,6 +122,14 @@ def test_values_that_do_not_fit_and_settings_that_cannot_work_are_refused(tmp_pa
         SparkSink.delta("x", options={"txnAppId": "mine"})
     with pytest.raises(ConfigurationError, match="no table is given"):
         SparkSink.iceberg("")
+    with pytest.raises(ConfigurationError, match=r"partition_by names \['day'\], the schema has only \['n', "):
+        SparkSink.parquet("x", schema=SCHEMA, partition_by=["n", "day"])
+    with pytest.raises(ConfigurationError, match="takes a list of names"):
+        SparkSink.parquet("x", schema=SCHEMA, partition_by="n")
+    with pytest.raises(ConfigurationError, match="schema takes a Schema, not"):
+        SparkSink.parquet("x", schema={"n": "int"})
+    with pytest.raises(ConfigurationError, match="takes a function"):
+        SparkSink.foreach_epoch(None)  # type: ignore[arg-type]
 
 
 def test_a_columnar_stream_brings_its_own_schema(tmp_path: Path) -> None:
