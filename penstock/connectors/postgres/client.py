@@ -134,6 +134,11 @@ class Database:
 
     def failure(self, what: str, error: object) -> PostgresError:
         text = " ".join(str(error).split()) or type(error).__name__
+        if (isinstance(error, BaseException) and refuses(error)) or _FINAL.search(text):
+            return PostgresError(
+                f"PostgreSQL at {self.name}: {what} failed: {text}. Trying again does not help: correct the connection, the name "
+                "or the statement, or grant the right"
+            )
         return PostgresError(
             f"PostgreSQL at {self.name}: {what} failed: {text}. Check that the server runs and can be reached from here, and "
             f"that the user may do this; with a restart strategy the job tries again (one try waits {self.wait_s:g} s)"
