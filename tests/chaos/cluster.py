@@ -81,17 +81,6 @@ class Driver:
             time.sleep(0.05)
         raise AssertionError(f"{what} did not happen within {timeout:.0f} s\n{self.log()}")
 
-    def descendants(self, command: str) -> list[psutil.Process]:
-        assert self.process is not None
-        found = []
-        for process in psutil.Process(self.process.pid).children(recursive=True):
-            try:
-                if command in " ".join(process.cmdline()):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
-
     def slots(self) -> list[int]:
         """Slot pids of the newest epoch."""
         reports = self.reports()
@@ -104,7 +93,7 @@ class Driver:
 
     def kill_python_worker(self, rng: random.Random) -> int:
         """A worker is a child of PySpark's daemon with the daemon's own command line."""
-        daemons = self.descendants("pyspark.daemon")
+        daemons = below_this_process("pyspark.daemon")
         workers = [process for process in daemons if process.ppid() in {daemon.pid for daemon in daemons}]
         return self._kill(rng.choice(workers).pid, "pyspark.daemon")
 
@@ -124,10 +113,14 @@ class Driver:
 
 def executors() -> list[psutil.Process]:
     """Executors of this test's own cluster: below the driver (local-cluster) or below its workers (standalone)."""
+    return below_this_process("CoarseGrainedExecutorBackend")
+
+
+def below_this_process(command: str) -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
+            if any(command in part for part in process.cmdline()):
                 found.append(process)
     return found
 

@@ -14,19 +14,21 @@ from tests.chaos.verify import verify
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
 
+POINTS = ["before-manifest", "after-manifest", "during-sink-commit", "before-spark-log"]
 CLUSTER = {"spark.executor.memory": "768m", "spark.executor.cores": "1"}
 
 
-def test_two_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_local_cluster(tmp_path: Path) -> None:
-    outcome = run(
-        tmp_path,
-        master="local-cluster[2,1,1024]",
-        kinds=["slot", "executor", "python-worker", "driver", "slot"],
-        records=200_000,
-        rate=5_000,
-        seed=int(time.time()),
-        options=CLUSTER,
-    )
+def test_two_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
+    with standalone_cluster(tmp_path / "cluster") as cluster:
+        outcome = run(
+            tmp_path / "run",
+            master=cluster.address,
+            kinds=["slot", "executor", "python-worker", "driver", "slot"],
+            records=200_000,
+            rate=5_000,
+            seed=int(time.time()),
+            options=CLUSTER,
+        )
     print(outcome)
     assert [kill.kind for kill in outcome.kills] == ["slot", "executor", "python-worker", "driver", "slot"]
     assert len({kill.pid for kill in outcome.kills}) == 5
@@ -37,43 +39,33 @@ def test_two_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_local_cl
     assert outcome.restored_tasks >= 3, "only lost subtasks came back from the checkpoint"
 
 
-def test_a_standalone_cluster_of_two_workers_survives_slot_and_executor_and_driver(tmp_path: Path) -> None:
-    with standalone_cluster(tmp_path / "cluster") as cluster:
-        outcome = run(
-            tmp_path / "run",
-            master=cluster.address,
-            kinds=["slot", "executor", "driver"],
-            records=100_000,
-            rate=4_000,
-            seed=2,
-            options=CLUSTER,
-        )
-    print(outcome)
-    assert [kill.kind for kill in outcome.kills] == ["slot", "executor", "driver"]
-    assert outcome.job_restarts == 0
-
-
-@pytest.mark.parametrize("point", ["before-manifest", "after-manifest", "during-sink-commit", "before-spark-log"])
-def test_a_driver_killed_at_a_named_point_commits_every_epoch_exactly_once(point: str, tmp_path: Path) -> None:
+def test_a_driver_killed_at_each_named_point_commits_every_epoch_exactly_once(tmp_path: Path) -> None:
+    """One job, one driver after the other: each completes an epoch or two and dies at another point of the next."""
     started = time.time()
-    proof = tmp_path / "fired"
     driver = Driver(
         tmp_path / "run",
-        ["records=20000", "splits=2", "parallelism=2", "penstock.epoch.max-records=5000", "spark.master=local[2,4]"],
-        {"PENSTOCK_FAULT": f"{point}:3", "PENSTOCK_FAULT_ONCE": str(proof)},
+        ["records=40000", "splits=2", "parallelism=2", "penstock.epoch.max-records=2500", "spark.master=local[2,4]"],
     )
-    driver.start()
-    driver.wait_for(lambda: not driver.running, 180, f"the driver's death at {point}")
-    assert driver.process is not None
-    assert driver.process.returncode == -9, driver.log()
-    fired_at, epoch, pid = proof.read_text().split()
-    assert (fired_at, int(pid)) == (point, driver.process.pid)
+    expected = {}
+    for generation, point in enumerate(POINTS, 1):
+        proof = tmp_path / point
+        done = max((report["epoch"] for report in driver.reports()), default=0)
+        driver.environment = {"PENSTOCK_FAULT": f"{point}:{done + 3}", "PENSTOCK_FAULT_ONCE": str(proof)}
+        driver.start()
+        driver.wait_for(lambda: not driver.running, 180, f"the driver's death at {point}")
+        assert driver.process is not None
+        assert driver.process.returncode == -9, driver.log()
+        fired_at, epoch, pid = proof.read_text().split()
+        assert (fired_at, int(pid)) == (point, driver.process.pid)
+        expected[generation + 1] = int(epoch) if point == "before-manifest" else int(epoch) + 1
     driver.start()
     driver.wait_for(lambda: not driver.running, 180, "the end of the job")
     assert driver.finished, driver.log()
-    verify(tmp_path / "run", 20_000, 2)
-    reports = driver.reports()
-    again = [report["epoch"] for report in reports if report["generation"] == 2]
-    expected = int(epoch) if point == "before-manifest" else int(epoch) + 1
-    assert min(again) == expected, "a checkpoint exists from its manifest on, and only from then on"
+    verify(tmp_path / "run", 40_000, 2)
+    first: dict[int, int] = {}
+    for report in driver.reports():
+        first.setdefault(report["generation"], report["epoch"])
+    assert {generation: first[generation] for generation in expected} == expected, (
+        "a checkpoint exists from its manifest on"
+    )
     driver.wait_for(lambda: not left_behind(started), 15, "the end of all processes")
