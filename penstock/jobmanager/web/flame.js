@@ -2,11 +2,10 @@
 
 import { get } from "./api.js";
 import { h, table } from "./dom.js";
-import { clock, count, percent } from "./format.js";
+import { clock, count, ENDED, percent } from "./format.js";
 
 const KINDS = { full: "all time", on_cpu: "on a processor", off_cpu: "waiting" };
 const NARROWEST = 0.004; // of the width: nobody could read, or hit, less
-const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
 let kind = "full";
 let zoomed = []; // the stack down to the place that fills the width
 

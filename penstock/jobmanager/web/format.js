@@ -1,4 +1,6 @@
-// Numbers, times and sizes as people read them. Pure.
+// Numbers, times, sizes and states as people read them. Pure.
+
+export const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]); // states of a job
 
 export function count(value) {
   return value == null ? "–" : Math.round(value).toLocaleString("en-US");

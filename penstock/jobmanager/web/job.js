@@ -3,14 +3,13 @@
 import { get } from "./api.js";
 import { cancelDialog, rescaleDialog, savepointDialog, stopDialog, submitDialog } from "./dialogs.js";
 import { badge, h, toast, update } from "./dom.js";
-import { behind, clock, count, duration, percent, rate, settingMs, short, shortName, watermark } from "./format.js";
+import { behind, clock, count, duration, ENDED, percent, rate, settingMs, short, shortName, watermark } from "./format.js";
 import { graph, hasFeedback } from "./graph.js";
 import { latencies, slowest } from "./latency.js";
 import { numbers, TABS } from "./tabs.js";
 import { timeline } from "./timeline.js";
 
 const narrow = matchMedia("(max-width: 640px)");
-const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
 
 export function jobView(content, id, firstTab, refreshNow) {
   const names = ["head", "note", "figures", "graph", "epochs", "latency", "body"];

@@ -2,9 +2,7 @@
 
 import { get } from "./api.js";
 import { badge, h, table, update } from "./dom.js";
-import { clock, count, duration } from "./format.js";
-
-const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
+import { clock, count, duration, ENDED } from "./format.js";
 
 export function jobsView(content) {
   const body = h("div", {});

@@ -5,7 +5,7 @@ import { badge, h, table, toast } from "./dom.js";
 import { submitDialog } from "./dialogs.js";
 import { flame } from "./flame.js";
 import { state } from "./states.js";
-import { bytes, clock, count, duration, percent, rate, shortName, watermark } from "./format.js";
+import { bytes, clock, count, duration, ENDED, percent, rate, shortName, watermark } from "./format.js";
 
 const meter = (busy, pressed) => [
   h("span", { class: "meter", role: "img", "aria-label": `busy ${percent(busy)}, back-pressured ${percent(pressed)}` },
@@ -13,7 +13,6 @@ const meter = (busy, pressed) => [
     h("i", { class: "pressed", style: { width: percent(pressed).replace(" ", "") } })),
   percent(busy)];
 
-const ENDED = new Set(["FINISHED", "FAILED", "CANCELED"]);
 const level = (ratio) => (ratio > 0.5 ? "high" : ratio > 0.1 ? "low" : "ok");
 
 // Each is given where it is shown: `show(…)` draws it, unless something newer has been asked for since; `stale()` says whether;
