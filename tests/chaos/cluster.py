@@ -81,6 +81,10 @@ class Driver:
             time.sleep(0.05)
         raise AssertionError(f"{what} did not happen within {timeout:.0f} s\n{self.log()}")
 
+    def descendants(self, command: str) -> list[psutil.Process]:
+        assert self.process is not None
+        return below(psutil.Process(self.process.pid), command)
+
     def slots(self) -> list[int]:
         """Slot pids of the newest epoch."""
         reports = self.reports()
@@ -93,7 +97,8 @@ class Driver:
 
     def kill_python_worker(self, rng: random.Random) -> int:
         """A worker is a child of PySpark's daemon with the daemon's own command line."""
-        daemons = below_this_process("pyspark.daemon")
+        found = [*self.descendants("pyspark.daemon"), *(d for e in executors() for d in below(e, "pyspark.daemon"))]
+        daemons = {process.pid: process for process in found}.values()
         workers = [process for process in daemons if process.ppid() in {daemon.pid for daemon in daemons}]
         return self._kill(rng.choice(workers).pid, "pyspark.daemon")
 
@@ -113,12 +118,12 @@ class Driver:
 
 def executors() -> list[psutil.Process]:
     """Executors of this test's own cluster: below the driver (local-cluster) or below its workers (standalone)."""
-    return below_this_process("CoarseGrainedExecutorBackend")
+    return below(psutil.Process(), "CoarseGrainedExecutorBackend")
 
 
-def below_this_process(command: str) -> list[psutil.Process]:
+def below(root: psutil.Process, command: str) -> list[psutil.Process]:
     found = []
-    for process in psutil.Process().children(recursive=True):
+    for process in root.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if any(command in part for part in process.cmdline()):
                 found.append(process)
