@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checkpoint.storage import CheckpointStorage
@@ -40,6 +40,11 @@ class RegisteredSlot:
     pid: int
     executor: int
     wire: Wire
+    sending: threading.Lock = field(default_factory=threading.Lock)  # a wire has one writer at a time
+
+    def send(self, message: dict[str, Any]) -> None:
+        with self.sending:
+            self.wire.send_message(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +111,7 @@ class SlotRegistry:
             slot.wire.close()
         for slot in staying:
             try:
-                slot.wire.send_message({"job": job})
+                slot.send({"job": job})
             except OSError:  # it is dying: its successor gets the new job when it registers
                 slot.wire.close()
 
@@ -119,7 +124,7 @@ class SlotRegistry:
                 asked = list(self._slots.values())
             for slot in asked:
                 with contextlib.suppress(OSError):  # it is dying
-                    slot.wire.send_message({"sample": seconds, "number": number})
+                    slot.send({"sample": seconds, "number": number})
             with self._lock:
                 answers = self._sampled[1]
                 self._lock.wait_for(
@@ -147,7 +152,7 @@ class SlotRegistry:
             self._lock.notify_all()
         for slot in slots:
             with contextlib.suppress(OSError):  # died already
-                slot.wire.send_message({"op": "stop", "completed": completed})
+                slot.send({"op": "stop", "completed": completed})
         with self._lock:
             self._lock.wait_for(lambda: not self._slots, timeout=_STOP_S)
             self._slots.clear()
@@ -221,15 +226,16 @@ class SlotRegistry:
         entry = RegisteredSlot(
             message["slot"], message["host"], message["port"], message["pid"], message["executor"], wire
         )
-        with self._lock:
-            if self._closed or entry.slot in self._slots:
-                wire.send_message({"message": "the job is over" if self._closed else "the slot is served already"})
-                return
-            self._slots[entry.slot] = entry
-            self._starting.pop(entry.slot, None)
-            self.started += 1
-            self._lock.notify_all()
-        wire.send_message({"job": self._job})
+        with entry.sending:  # the job is the first it is told
+            with self._lock:
+                if self._closed or entry.slot in self._slots:
+                    wire.send_message({"message": "the job is over" if self._closed else "the slot is served already"})
+                    return
+                self._slots[entry.slot] = entry
+                self._starting.pop(entry.slot, None)
+                self.started += 1
+                self._lock.notify_all()
+            wire.send_message({"job": self._job})
         wire.set_timeout(None)
         try:
             while True:
