@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,10 @@ import pytest
 from penstock.common import Configuration, Time
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.push import Inbox, PushSource, ReceiveLog, Receiver
+from penstock.connectors.push import Inbox, PushSource, ReceiveLog, Receiver, SocketTextReceiver
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.errors import JobDefinitionError, JobFailedError, StorageError
+from penstock.errors import JobDefinitionError, JobFailedError, PenstockError, StorageError
 from penstock.testing.kill import Target, kill
 from tests.connectors.reading import read
 from tests.connectors.tcp import TIMEOUT_S, Server, sends
@@ -75,6 +78,78 @@ def test_a_closed_connection_is_opened_again_as_often_as_asked(receive_log: Path
         with stream.execute_and_collect() as result:
             assert [next(result), next(result)] == ["a", "b"]
     assert server.connections >= 2
+
+
+def reset(connection: socket.socket) -> None:
+    """End a connection with a reset, once the other side has had time to read what was sent."""
+    threading.Event().wait(0.2)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def test_a_record_torn_by_a_reset_is_not_delivered(receive_log: Path | None) -> None:
+    def serve(connection: socket.socket, number: int) -> None:
+        if number == 0:
+            connection.sendall(b"one\namount 100")
+            reset(connection)
+        else:
+            connection.sendall(b"amount 1000\nlast")  # the server repeats what was cut off; this end is a clean one
+
+    with Server(serve) as server:
+        stream = environment().socket_text_stream("127.0.0.1", server.port, max_retry=-1, receive_log=receive_log)
+        with stream.execute_and_collect() as result:
+            assert [next(result) for _ in range(3)] == ["one", "amount 1000", "last"]
+
+
+class Delivered(Inbox):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+
+    @property
+    def received(self) -> int:
+        return len(self.records)
+
+    def deliver(self, records: Sequence[bytes]) -> None:
+        self.records += records
+
+
+def test_a_reset_in_the_middle_of_a_record_is_an_error_and_no_record() -> None:
+    def serve(connection: socket.socket, number: int) -> None:
+        connection.sendall(b"whole\ntor")
+        reset(connection)
+
+    inbox = Delivered()
+    with Server(serve) as server, pytest.raises(PenstockError, match="reset by peer"):
+        SocketTextReceiver("127.0.0.1", server.port).run(inbox, threading.Event())
+    assert inbox.records == [b"whole"]
+
+
+class Dying:
+    """A connection whose peer is silent, sends a part of a record, and vanishes: the kernel gives it up once, and from then on
+    says that the stream has ended."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes | OSError] = [
+            TimeoutError("timed out"), b"whole\ntor", TimeoutError(errno.ETIMEDOUT, "Connection timed out"), b"",
+        ]  # fmt: skip
+
+    def settimeout(self, seconds: float) -> None:
+        pass
+
+    def recv(self, size: int) -> bytes:
+        answer = self.answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+
+def test_a_peer_that_is_given_up_has_not_ended_its_stream() -> None:
+    inbox, receiver = Delivered(), SocketTextReceiver("127.0.0.1", 1)
+    with pytest.raises(TimeoutError):
+        receiver._receive(Dying(), inbox, threading.Event())  # type: ignore[arg-type]
+    assert inbox.records == [b"whole"]
 
 
 def test_a_server_that_cannot_be_reached_fails_the_job_and_names_it(receive_log: Path | None) -> None:

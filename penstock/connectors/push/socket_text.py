@@ -15,8 +15,9 @@ _CHUNK: Final = 64 * 1024
 
 
 class SocketTextReceiver(Receiver):
-    """Connects to a server and takes what is between delimiters. The rest before the server's end of the connection is a
-    record, too. With "\\n" as delimiter a "\\r" before it is dropped.
+    """Connects to a server and takes what is between delimiters. The rest before the server's clean end of the
+    connection is a record, too; what a reset or a lost connection cuts off is not. With "\\n" as delimiter a "\\r" before it
+    is dropped.
 
     When the server closes the connection, or cannot be reached, it is tried again `max_retry` times (less than 0: for ever),
     half a second apart; each connection starts the count anew. After that a closed connection is the end of the stream,
@@ -58,19 +59,19 @@ class SocketTextReceiver(Receiver):
     def _receive(self, connection: socket.socket, inbox: Inbox, stopped: threading.Event) -> None:
         connection.settimeout(0.2)
         rest = b""
-        try:
-            while not stopped.is_set():
-                try:
-                    chunk = connection.recv(_CHUNK)
-                except TimeoutError:
-                    continue
-                if not chunk:
-                    return
-                *records, rest = (rest + chunk).split(self._delimiter)
-                inbox.deliver([self._without_return(record) for record in records])
-        finally:
-            if rest and not stopped.is_set():
-                inbox.deliver([rest])
+        while not stopped.is_set():
+            try:
+                chunk = connection.recv(_CHUNK)
+            except TimeoutError as error:
+                if error.errno is not None:  # the kernel has given the peer up, and says so only once
+                    raise
+                continue
+            if not chunk:
+                if rest:
+                    inbox.deliver([rest])
+                return
+            *records, rest = (rest + chunk).split(self._delimiter)
+            inbox.deliver([self._without_return(record) for record in records])
 
     def _without_return(self, record: bytes) -> bytes:
         return record.removesuffix(b"\r") if self._delimiter == b"\n" else record
