@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -37,6 +38,10 @@ class StorageError(PenstockError):
     """Checkpoint storage failed or cannot be used."""
 
 
+class FileMissingError(StorageError):
+    """The file that was asked for does not exist; the storage itself can be reached."""
+
+
 class CorruptSnapshotError(StorageError):
     """A checkpoint file is missing, truncated or does not match its checksum; names the file."""
 
@@ -68,6 +73,44 @@ FINAL_ERRORS = (FencedError, JobDefinitionError, CommitRefusedError)
 
 class JobFailedError(PenstockError):
     """The job ended in state FAILED: its restart strategy allowed no further attempt."""
+
+
+# Errors cross from process to process as the name of one of these and a text: never pickled, so what a peer says cannot make
+# this process do more than raise one of them.
+_CROSSING: dict[str, type[PenstockError]] = {
+    kind.__name__: kind
+    for kind in (
+        PenstockError,
+        JobDefinitionError,
+        ConfigurationError,
+        NoResourceAvailableError,
+        UserFunctionError,
+        ProtocolError,
+        FencedError,
+        StorageError,
+        FileMissingError,
+        CorruptSnapshotError,
+        CheckpointFailedError,
+        NoCheckpointError,
+        StateLostError,
+        SlotError,
+        CommitRefusedError,
+        JobFailedError,
+    )
+}
+
+
+def as_text(error: BaseException) -> dict[str, str]:
+    """What of an error crosses to another process: the nearest class that has a name there, and its message."""
+    for kind in type(error).__mro__:
+        if _CROSSING.get(kind.__name__) is kind:
+            return {"type": kind.__name__, "message": str(error) or repr(error)}
+    return {"type": PenstockError.__name__, "message": f"{type(error).__name__}: {error}"}
+
+
+def from_text(text: Mapping[str, str]) -> PenstockError:
+    """The error that another process told with `as_text`; of a class nobody knows, a PenstockError."""
+    return _CROSSING.get(text["type"], PenstockError)(text["message"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

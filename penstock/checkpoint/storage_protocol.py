@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from penstock.errors import FileMissingError as FileMissingError
 from penstock.errors import StorageError
 
 TEMPORARY_PREFIX = ".tmp-"
-
-
-class FileMissingError(StorageError):
-    """The file that was asked for does not exist; the storage itself can be reached."""
 
 
 class CheckpointStorage(Protocol):

@@ -7,10 +7,19 @@ from collections import deque
 from datetime import timedelta
 
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
-from penstock.errors import JobFailedError
+from penstock.errors import FINAL_ERRORS, CorruptSnapshotError, JobFailedError
+from penstock.jobmanager.settings import JobSettings
 
 # What Flink does when checkpointing is on and nothing is configured: exponential delay, 1 s to 1 min.
 DEFAULT = RestartStrategies.exponential_delay_restart(1000, 60_000, 1.5, 3_600_000, 0.1)
+
+
+def is_final(error: BaseException, settings: JobSettings) -> bool:
+    """Whether trying again cannot mend what ended an attempt. A damaged checkpoint stays damaged, unless the next attempt may
+    go on from an older one: then recovery reads all files, finds out, and sets it aside."""
+    if isinstance(error, CorruptSnapshotError):
+        return not settings.fall_back_to_older
+    return isinstance(error, FINAL_ERRORS)
 
 
 def _ms(interval: timedelta) -> int:

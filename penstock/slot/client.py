@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import queue
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from penstock.errors import SlotError
 from penstock.slot.exchange_rows import SCHEMA
 from penstock.slot.process import TOKEN_VARIABLE
 from penstock.slot.registry import START_TIMEOUT_S
-from penstock.slot.wire import Frame, Wire
+from penstock.slot.wire import Frame, Wire, error_in
 
 _IDLE_TIMEOUT_S = 900.0
 
@@ -160,8 +159,7 @@ class SlotStream:
                     self._sender.join()
                     return
                 if kind is Frame.ERROR:
-                    report = pickle.loads(payload)
-                    raise SlotError(f"{report['type']}: {report['message']}")
+                    raise error_in(payload)
                 yield pa.ipc.read_record_batch(pa.py_buffer(payload), SCHEMA)
         except (OSError, ValueError) as error:
             if not self._failure.empty():

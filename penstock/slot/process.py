@@ -29,14 +29,7 @@ from penstock.checkpoint.snapshot_writer import SnapshotWriter
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.upload import BackgroundUploads, ImmediateUploads, Uploaded, Uploads
-from penstock.errors import (
-    JobDefinitionError,
-    PenstockError,
-    SlotError,
-    StateLostError,
-    UserFunctionError,
-    failed_task,
-)
+from penstock.errors import SlotError, as_text, failed_task
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.settings import JobSettings
 from penstock.operators.sampling import take_samples
@@ -69,6 +62,29 @@ class SlotJob:
 
 def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class _RelayGoneError(Exception):
+    """The connection to the relay ended, or was closed for a newer one."""
+
+
+class _Relay:
+    """The relay's connection, whose errors can be told from those of the work."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def send(self, kind: Frame, payload: Any = b"") -> None:
+        try:
+            self._wire.send(kind, payload)
+        except (OSError, ValueError) as error:
+            raise _RelayGoneError(str(error)) from error
+
+    def receive(self) -> tuple[Frame, bytes]:
+        try:
+            return self._wire.receive()
+        except (OSError, EOFError, ValueError) as error:
+            raise _RelayGoneError(str(error)) from error
 
 
 class SlotProcess:
@@ -108,7 +124,7 @@ class SlotProcess:
             with self._running:
                 self.last_used = time.monotonic()
                 self._run(wire, request)
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError, ValueError, _RelayGoneError):
             pass  # the relay went away; Spark will retry and the next attempt rolls back
         finally:
             if self._active is wire:
@@ -145,6 +161,7 @@ class SlotProcess:
 
     def _run(self, wire: Wire, request: dict[str, Any]) -> None:
         plan = pickle.loads(request["plan"])
+        relay = _Relay(wire)
         try:
             run = LevelRun(
                 graph=self._job.graph,
@@ -158,47 +175,34 @@ class SlotProcess:
                 slot=self._slot,
                 slot_name=self._name,
                 attempt=request["attempt"],
-                send=lambda batch: wire.send(Frame.ROWS, batch.serialize()),
+                send=lambda batch: relay.send(Frame.ROWS, batch.serialize()),
             )
             while True:
-                kind, payload = wire.receive()
+                kind, payload = relay.receive()
                 if kind is Frame.END:
                     break
                 run.receive(pa.ipc.read_record_batch(pa.py_buffer(payload), SCHEMA))
             run.finish()
-            wire.send(Frame.END)
-        except (OSError, EOFError):
+            relay.send(Frame.END)
+        except _RelayGoneError:
             raise
-        except Exception as error:
+        except Exception as error:  # also of the disk, or for want of files: no trouble of the connection
             self._report(wire, request, plan.epoch, error)
 
     def _report(self, wire: Wire, request: dict[str, Any], epoch: int, error: Exception) -> None:
         """Tell the driver first: it holds the job's fate. The relay gets the same text and fails the Spark task."""
-        match error:
-            case UserFunctionError():
-                kind = "user"
-            case StateLostError():
-                kind = "state-lost"
-            case JobDefinitionError():
-                kind = "definition"
-            case PenstockError():
-                kind = "engine"
-            case _:
-                kind = "unexpected"
         report = {
             "op": "error",
-            "kind": kind,
             "epoch": epoch,
             "level": request["level"],
             "slot": self._slot,
-            "type": type(error).__name__,
-            "message": str(error) or repr(error),
+            **as_text(error),
             "traceback": "".join(traceback.format_exception(error)),
             "task": failed_task(error),
         }
         with self._driver_lock:
             self._driver.send_message(report)
-        wire.send(Frame.ERROR, pickle.dumps(report))
+        wire.send_error(error)
 
 
 def _watch(slot: SlotProcess, executor_pid: int, executor_started: float) -> None:

@@ -49,9 +49,8 @@ class RegisteredSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFailure:
-    """What a slot reported: kind is "user", "state-lost", "definition", "engine" or "unexpected"."""
+    """What a slot reported: `type` and `message` are the error's, as it crosses (`penstock.errors.as_text`)."""
 
-    kind: str
     epoch: int
     slot: int
     type: str
@@ -268,9 +267,7 @@ class SlotRegistry:
 
     def fail(self, epoch: int, message: str) -> None:
         """The driver itself gives an epoch up: drop its slots, whatever they are doing."""
-        self._failed(
-            {"kind": "engine", "epoch": epoch, "slot": -1, "type": "Timeout", "message": message, "traceback": ""}
-        )
+        self._failed({"epoch": epoch, "slot": -1, "type": "PenstockError", "message": message, "traceback": ""})
         for slot in self.slots:
             slot.wire.close()
 
@@ -278,7 +275,6 @@ class SlotRegistry:
         with self._lock:
             if report["epoch"] == self._epoch and self._failure is None:
                 self._failure = SlotFailure(
-                    kind=report["kind"],
                     epoch=report["epoch"],
                     slot=report["slot"],
                     type=report["type"],

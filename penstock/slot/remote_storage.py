@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import builtins
-import pickle
 from typing import Any
 
 from penstock.checkpoint.driver_storage import SCHEME
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
-from penstock.errors import StorageError
+from penstock.errors import StorageError, as_text, from_text
 from penstock.slot.wire import Wire
 
 CALLS = frozenset({"put", "put_new", "get", "exists", "list", "delete"})
@@ -20,13 +19,13 @@ def open_in_slot(url: str, host: str, port: int, token: str) -> CheckpointStorag
 
 
 def serve_storage(storage: CheckpointStorage | None, message: dict[str, Any]) -> dict[str, Any]:
-    """The driver's side of one call. Errors travel to the slot that asked."""
+    """The driver's side of one call. Errors travel to the slot that asked, with their class."""
     try:
         if storage is None or message["call"] not in CALLS:
             raise StorageError("this job's checkpoints are not kept in the driver")
         return {"result": getattr(storage, message["call"])(*message["args"])}
     except Exception as error:  # raised again in the slot
-        return {"error": pickle.dumps(error)}
+        return {"error": as_text(error)}
 
 
 class RemoteStorage:
@@ -53,7 +52,7 @@ class RemoteStorage:
                 f"checkpoint storage in the driver cannot be reached for {call} {args[0]!r}: {error}"
             ) from error
         if "error" in answer:
-            raise pickle.loads(answer["error"])
+            raise from_text(answer["error"])
         return answer["result"]
 
     def put(self, path: str, data: bytes) -> None:

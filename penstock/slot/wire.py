@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import json
 import pickle
 import socket
 import struct
 from enum import IntEnum
 from typing import Any
 
-from penstock.errors import SlotError
+from penstock.errors import PenstockError, SlotError, as_text, from_text
 
 _HEADER = struct.Struct("<IB")
 _MAX_FRAME = 1 << 30
@@ -22,7 +23,7 @@ class Frame(IntEnum):
     MESSAGE = 2  # a pickled dict
     ROWS = 3  # one serialised Arrow record batch of exchange rows
     END = 4
-    ERROR = 5  # a pickled dict: kind, message, traceback
+    ERROR = 5  # plain text, as JSON: the name of a PenstockError's class, and its message
 
 
 class Wire:
@@ -41,7 +42,7 @@ class Wire:
         kind, payload = wire.receive()
         if kind is not Frame.HELLO:
             wire.close()
-            detail = pickle.loads(payload)["message"] if kind is Frame.ERROR else f"it sent {kind.name}"
+            detail = error_in(payload) if kind is Frame.ERROR else f"it sent {kind.name}"
             raise SlotError(f"connection to {host}:{port} was refused: {detail}")
         return wire
 
@@ -49,12 +50,7 @@ class Wire:
         """Server side: check the token before anything else is read or unpickled."""
         kind, payload = self.receive()
         if kind is not Frame.HELLO or not hmac.compare_digest(payload, token.encode()):
-            self.send(
-                Frame.ERROR,
-                pickle.dumps(
-                    {"message": "wrong token: this slot or driver belongs to another job or another start of it"}
-                ),
-            )
+            self.send_error(SlotError("wrong token: this slot or driver belongs to another job or another start of it"))
             return False
         self.send(Frame.HELLO, b"")
         return True
@@ -78,6 +74,9 @@ class Wire:
     def send_message(self, message: dict[str, Any]) -> None:
         self.send(Frame.MESSAGE, pickle.dumps(message, protocol=5))
 
+    def send_error(self, error: Exception) -> None:
+        self.send(Frame.ERROR, json.dumps(as_text(error)).encode())
+
     def receive(self) -> tuple[Frame, bytes]:
         header = self._read(_HEADER.size)
         size, kind = _HEADER.unpack(header)
@@ -87,9 +86,9 @@ class Wire:
 
     def receive_message(self) -> dict[str, Any]:
         kind, payload = self.receive()
-        message: dict[str, Any] = pickle.loads(payload)
         if kind is Frame.ERROR:
-            raise SlotError(message["message"])
+            raise error_in(payload)
+        message: dict[str, Any] = pickle.loads(payload)
         return message
 
     def _read(self, size: int) -> bytes:
@@ -103,3 +102,8 @@ class Wire:
             self._sock.shutdown(socket.SHUT_RDWR)
         self._reader.close()
         self._sock.close()
+
+
+def error_in(payload: bytes) -> PenstockError:
+    """What an ERROR frame says, as the exception that it names."""
+    return from_text(json.loads(payload))

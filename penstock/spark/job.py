@@ -30,16 +30,13 @@ from penstock.compat.pyflink import travelling
 from penstock.errors import (
     FINAL_ERRORS,
     CorruptSnapshotError,
-    JobDefinitionError,
     JobFailedError,
-    PenstockError,
-    StateLostError,
-    UserFunctionError,
     blame,
+    from_text,
 )
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.job_master import JobMaster
-from penstock.jobmanager.restart import RestartState
+from penstock.jobmanager.restart import RestartState, is_final
 from penstock.operators.sampling import Sample
 from penstock.slot.client import RegistryAddress
 from penstock.slot.exchange_rows import SPARK_SCHEMA
@@ -135,8 +132,8 @@ class SparkJob:
 
     def _wait_or_fail(self, error: BaseException) -> None:
         self.on_failure(error)
-        if isinstance(error, FINAL_ERRORS):
-            raise error  # waiting does not mend these
+        if is_final(error, self._job.settings):
+            raise error
         delay = self._restarts.delay_ms(int(time.time() * 1000))
         if delay is None:
             raise self._restarts.exhausted(self._job.graph.job.job_name, self.master.epoch + 1, error) from error
@@ -367,12 +364,7 @@ class _Attempt:
         failure: SlotFailure | None = self._registry.failure
         if failure is None:
             return error
-        kinds: dict[str, type[PenstockError]] = {
-            "user": UserFunctionError,
-            "state-lost": StateLostError,
-            "definition": JobDefinitionError,
-        }
-        explained: PenstockError = kinds.get(failure.kind, PenstockError)(failure.message)
+        explained = from_text({"type": failure.type, "message": failure.message})
         if failure.task is not None:
             blame(explained, failure.task)
         explained.add_note(f"in slot {failure.slot}, epoch {failure.epoch}:\n{failure.traceback}")

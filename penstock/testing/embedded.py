@@ -21,7 +21,7 @@ from penstock.errors import FINAL_ERRORS, CorruptSnapshotError, JobFailedError, 
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import TaskAck
 from penstock.jobmanager.job_master import JobMaster
-from penstock.jobmanager.restart import RestartState
+from penstock.jobmanager.restart import RestartState, is_final
 from penstock.operators.sampling import Sample, take_samples
 from penstock.protocol.gate import BarrierMode
 from penstock.testing.clock import ManualClock
@@ -151,8 +151,8 @@ class EmbeddedJob:
 
     def _restart_or_fail(self, error: Exception) -> None:
         self.on_failure(error)
-        if isinstance(error, FINAL_ERRORS):
-            raise error  # waiting does not mend these
+        if is_final(error, self._job.settings):
+            raise error
         self.failures += 1
         delay = self._restarts.delay_ms(self.master.clock())
         self._in_a_row = self._in_a_row + 1 if self.master.epoch == self._failed_after else 1

@@ -66,9 +66,7 @@ def test_a_second_process_for_a_slot_is_turned_away(registry: SlotRegistry) -> N
 
 def test_a_failed_epoch_is_refused_to_later_tasks_with_the_reason(registry: SlotRegistry) -> None:
     registry.begin(plan(3))
-    registry._failed(
-        {"kind": "user", "epoch": 3, "slot": 0, "type": "UserFunctionError", "message": "map raised", "traceback": ""}
-    )
+    registry._failed({"epoch": 3, "slot": 0, "type": "UserFunctionError", "message": "map raised", "traceback": ""})
     address = RegistryAddress(host="127.0.0.1", port=registry.port, token=registry.token, bind="127.0.0.1")
     with pytest.raises(SlotError, match="map raised"):
         open_slot(address, 1, 3)
