@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.datastream.window import EventTimeTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows
-from penstock.datastream.window.windows import TimeWindow
+from penstock.datastream.window.windows import TimeWindow, last_timestamp
 from penstock.operators.window_namespace import ALL_KEY
 from penstock.state.overlay import MISSING, OverlayTable
 
@@ -103,9 +103,12 @@ class AlignedWindows:
 
     def _open_pane(self, start: int) -> dict[Any, Any]:
         # Windows that reach down to the smallest long could take "no timestamp" for one: the general path refuses it.
-        ended = start + self._size - 1 <= self._operator.current_watermark or start <= MIN_LONG_VALUE
+        ended = last_timestamp(self._end(start)) <= self._operator.current_watermark or start <= MIN_LONG_VALUE
         pane = self._open[start] = _NOT_OPEN if ended else {}
         return pane
+
+    def _end(self, start: int) -> int:
+        return min(start + self._size, MAX_LONG_VALUE)
 
     def _one_by_one(self, value: Any, timestamp: int, key: Any) -> None:
         """An element with a window that is not open: those of its windows take the general path, latest first."""
@@ -123,8 +126,8 @@ class AlignedWindows:
     def _load(self, key: Any, start: int) -> Any:
         """Contents stored by earlier blocks. Timers are registered here, once per pane and block, also for a pane that
         has contents: after a rescale the watermark may be behind the one at which the pane fired."""
-        namespace = (start, start + self._size)
-        end = namespace[1] - 1
+        namespace = (start, self._end(start))
+        end = last_timestamp(namespace[1])
         timers = self._operator.ctx.state.event_timers
         timers.register(end, key, namespace)
         if self._lateness and end + self._lateness < MAX_LONG_VALUE:
@@ -132,16 +135,16 @@ class AlignedWindows:
         return self._table.get((key, namespace))
 
     def _store(self) -> None:
-        overlay, size = self._table.overlay, self._size
+        overlay = self._table.overlay
         for start, pane in self._open.items():
-            namespace = (start, start + size)
+            namespace = (start, self._end(start))
             for key, contents in pane.items():
                 overlay[(key, namespace)] = contents
         self._open = {}
 
     def on_timer(self, timestamp: int, namespace: tuple[int, int]) -> None:
         """At max_timestamp fire; at max_timestamp + allowed lateness drop the pane. Its timers are gone by then."""
-        operator, end = self._operator, namespace[1] - 1
+        operator, end = self._operator, last_timestamp(namespace[1])
         entry = (operator.ctx.state.current_key, namespace)
         if timestamp == end:
             contents = self._table.get(entry)

@@ -21,13 +21,14 @@ import pyarrow as pa
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.aggregates import Aggregate
 from penstock.datastream.window import WindowAssigner
+from penstock.datastream.window.assigner import begins_too_early
 from penstock.errors import PenstockError
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.convert import require_columns, single_batch
 from penstock.operators.pane_blocks import PaneBlocks
 from penstock.operators.pane_grid import PaneGrid
 from penstock.operators.partial_aggregation import PartialAggregation
-from penstock.protocol.events import MIN_WATERMARK
+from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray
 from penstock.state.key_groups import key_group_range
 from penstock.state.panes import PANES
@@ -111,6 +112,8 @@ class ColumnarWindowOperator(Operator):
                 f"operator {self.ctx.name!r} cannot place records that have no timestamp: call "
                 "assign_timestamps_and_watermarks(...) with a timestamp assigner before the window"
             )
+        if self.grid.begin(lowest) < MIN_WATERMARK:
+            raise begins_too_early(self.grid.begin(lowest))
         table = self.aggregation.select(columns.batch, where)
         if not self.grid.all_taken(lowest, self._now()):
             taken = self.grid.taken(stamps, self._now())
@@ -154,7 +157,7 @@ class ColumnarWindowOperator(Operator):
             mine = np.flatnonzero(np.isin(panes, ended[window]))
             before = self._blocks.read(grid.panes(window))
             running = self.aggregation.running(table.take(pa.array(mine)), before)
-            firings.append(self.aggregation.finish(running, grid.start(window), window))
+            firings.append(self.aggregation.finish(running, grid.start(window), grid.end(window)))
             rows.append(mine)
         order = np.argsort(np.concatenate(rows), kind="stable")
         self._emit(single_batch(pa.Table.from_batches(firings)).take(pa.array(order)))
@@ -187,7 +190,7 @@ class ColumnarWindowOperator(Operator):
             self._known.discard(window)
             merged = self.aggregation.merge(self._blocks.read(self.grid.panes(window)))
             sorted_ = self.aggregation.sorted_by_key(merged)
-            self._emit(self.aggregation.finish(sorted_, self.grid.start(window), window))
+            self._emit(self.aggregation.finish(sorted_, self.grid.start(window), self.grid.end(window)))
         while self._drops and self._drops[0][0] <= timestamp:
             self._blocks.drop(heapq.heappop(self._drops)[1])
         super().on_watermark(timestamp)
@@ -195,5 +198,6 @@ class ColumnarWindowOperator(Operator):
     def _emit(self, result: pa.RecordBatch) -> None:
         """Results carry the time of their window's last millisecond."""
         self.ctx.metrics.records_out += result.num_rows
-        stamps = result.column("window_end").to_numpy() - 1
+        ends = result.column("window_end").to_numpy()
+        stamps = np.where(ends < MAX_WATERMARK, ends - 1, MAX_WATERMARK)  # as `last_timestamp` of each
         self.ctx.output.block(Columns(result, stamps))

@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.common.constants import MAX_LONG_VALUE
 from penstock.datastream.window import (
     CumulativeEventTimeWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WindowAssigner,
 )
+from penstock.datastream.window.windows import last_timestamp
 from penstock.errors import JobDefinitionError
 from penstock.records import TimestampArray
 
@@ -70,7 +72,11 @@ class PaneGrid:
         """Ends of all windows a pane is part of, in the order their assigner lists them: sliding windows latest first,
         cumulating ones shortest first. A record that fires several of them again fires them in this order."""
         last = self.last_start(pane) + self.size
-        return range(last, pane, -self.slide) if self.step is None else range(pane + self.step, last + 1, self.step)
+        if self.step is None:
+            return range(last, pane, -self.slide)
+        # Time ends with the largest long: the windows that reach it are one, as they start together.
+        steps = max(1, -((pane - MAX_LONG_VALUE) // self.step))  # to the first of them
+        return range(pane + self.step, min(last, pane + steps * self.step) + 1, self.step)
 
     def first_end(self, pane: int) -> int:
         """The end of the window of a pane that ends first; no later than the pane's own if there is none."""
@@ -83,21 +89,38 @@ class PaneGrid:
     def panes(self, window: int) -> range:
         return range(self.start(window), window, self.width)
 
+    def end(self, window: int) -> int:
+        """As its assigner gives it: no later than time ends."""
+        return min(window, MAX_LONG_VALUE)
+
     def fires_at(self, window: int) -> int:
-        return window - 1
+        return last_timestamp(self.end(window))
 
     def refires(self, window: int, watermark: int) -> bool:
         """Whether a record for the window fires it again: it has ended, and is kept for late records."""
-        return self.fires_at(window) <= watermark < self.fires_at(window) + self.lateness
+        return self.fires_at(window) <= watermark < self._kept_until(window)
 
     def dropped_at(self, pane: int) -> int:
         """The watermark at which no window can need the pane any more."""
-        return self.fires_at(self.last_start(pane) + self.size) + self.lateness
+        return self._kept_until(self.last_start(pane) + self.size)
+
+    def _kept_until(self, window: int) -> int:
+        return min(self.fires_at(window) + self.lateness, MAX_LONG_VALUE)
 
     # ---------------------------------------------------------------- whole columns
 
     def pane_array(self, stamps: TimestampArray) -> TimestampArray:
-        return stamps - np.mod(stamps - self.offset, self.width)
+        return stamps - self._into(stamps, self.width)
+
+    def _into(self, stamps: TimestampArray, length: int) -> TimestampArray:
+        """How far each is behind the start of its slice of this length; without an overflow at either end of time."""
+        into: TimestampArray = np.mod(np.mod(stamps, length) - self.offset % length, length)
+        return into
+
+    def begin(self, lowest: int) -> int:
+        """The start of the earliest window of records from `lowest` on."""
+        windows = self.windows(self.pane(lowest))
+        return min(self.start(window) for window in (windows[0], windows[-1])) if windows else lowest
 
     def all_taken(self, lowest: int, watermark: int) -> bool:
         """Whether no record from `lowest` on can be late or fall between windows."""
@@ -105,9 +128,12 @@ class PaneGrid:
 
     def taken(self, stamps: TimestampArray, watermark: int) -> npt.NDArray[np.bool_]:
         """Which records have a window that can still take them."""
-        into = np.mod(stamps - self.offset, self.slide)
-        # dropped_at <= watermark, with all that is not per record on one side, in Python's unbounded integers.
-        latest_late = watermark + 1 - self.size - self.lateness
+        into = self._into(stamps, self.slide)
+        # dropped_at <= watermark, with all that is not per record on one side, in Python's unbounded integers. What
+        # reaches the end of time is dropped by the last watermark only, and that one drops everything.
+        latest_late = min(watermark + 1 - self.lateness, MAX_LONG_VALUE - 1) - self.size
+        if watermark == MAX_LONG_VALUE:
+            latest_late = MAX_LONG_VALUE
         return np.logical_and(into < self.size, stamps - into > _int64(latest_late))
 
     def late(self, stamps: TimestampArray, watermark: int) -> npt.NDArray[np.bool_]:

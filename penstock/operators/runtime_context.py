@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.common.accumulators import Accumulator
+from penstock.common.constants import MAX_LONG_VALUE
 from penstock.common.metrics import Counter, Distribution, Meter, MetricGroup
 from penstock.datastream.functions import RuntimeContext
 from penstock.datastream.state import (
@@ -157,16 +158,21 @@ class OperatorTimerService(TimerService):
         return self._operator.current_watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        self._state.processing_timers.register(timestamp, self._state.key(), self.namespace)
+        self._state.processing_timers.register(_in_time(timestamp), self._state.key(), self.namespace)
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        self._state.event_timers.register(timestamp, self._state.key(), self.namespace)
+        self._state.event_timers.register(_in_time(timestamp), self._state.key(), self.namespace)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._state.processing_timers.delete(timestamp, self._state.key(), self.namespace)
+        self._state.processing_timers.delete(_in_time(timestamp), self._state.key(), self.namespace)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._state.event_timers.delete(timestamp, self._state.key(), self.namespace)
+        self._state.event_timers.delete(_in_time(timestamp), self._state.key(), self.namespace)
+
+
+def _in_time(timestamp: int) -> int:
+    """A timer behind the end of time fires with the last watermark, as one at its end does."""
+    return min(timestamp, MAX_LONG_VALUE)
 
 
 class _Counter(Counter):

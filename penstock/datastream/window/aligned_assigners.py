@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.common.serializer import TypeSerializer
 from penstock.common.time import Interval
-from penstock.datastream.window.assigner import WindowAssigner, event_time
+from penstock.datastream.window.assigner import WindowAssigner, event_time, time_window
 from penstock.datastream.window.serializers import TimeWindowSerializer
 from penstock.datastream.window.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
 from penstock.datastream.window.trigger import Trigger
@@ -33,7 +33,7 @@ class _TumblingWindows(WindowAssigner[T, TimeWindow]):
 
     def _window_of(self, timestamp: int) -> Collection[TimeWindow]:
         start = TimeWindow.get_window_start_with_offset(timestamp, self._offset, self._size)
-        return [TimeWindow(start, start + self._size)]
+        return [time_window(start, self._size)]
 
     def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
         return TimeWindowSerializer()
@@ -95,7 +95,7 @@ class _SlidingWindows(WindowAssigner[T, TimeWindow]):
         """Latest first, as Flink lists them; none when the timestamp falls between windows (slide > size)."""
         last_start = TimeWindow.get_window_start_with_offset(timestamp, self._offset, self._slide)
         starts = range(last_start, timestamp - self._size, -self._slide)
-        return [TimeWindow(start, start + self._size) for start in starts]
+        return [time_window(start, self._size) for start in starts]
 
     def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
         return TimeWindowSerializer()

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Any, Generic, TypeVar
 
-from penstock.common.constants import MIN_LONG_VALUE
+from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.serializer import TypeSerializer
 from penstock.datastream.functions.base import RuntimeContext
 from penstock.datastream.window.trigger import Trigger
+from penstock.datastream.window.windows import TimeWindow
 from penstock.errors import PenstockError
 
 T = TypeVar("T")
@@ -72,3 +73,18 @@ def event_time(timestamp: int | None, assigner: WindowAssigner[Any, Any]) -> int
             "or use processing-time windows."
         )
     return timestamp
+
+
+def time_window(start: int, size: int) -> TimeWindow:
+    """The window of this start and size, cut off where time ends. One that would begin before time does is refused: no
+    64-bit number could name it."""
+    if start < MIN_LONG_VALUE:
+        raise begins_too_early(start)
+    return TimeWindow(start, min(start + size, MAX_LONG_VALUE))
+
+
+def begins_too_early(start: int) -> PenstockError:
+    return PenstockError(
+        f"a window would begin before {MIN_LONG_VALUE}, the smallest timestamp there is, at {start}: the timestamp of its "
+        "record is no time in milliseconds; correct the timestamp assigner, or filter such records out before the window"
+    )

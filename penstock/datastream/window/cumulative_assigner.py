@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.common.serializer import TypeSerializer
 from penstock.common.time import Interval
-from penstock.datastream.window.assigner import WindowAssigner, event_time
+from penstock.datastream.window.assigner import WindowAssigner, event_time, time_window
 from penstock.datastream.window.serializers import TimeWindowSerializer
 from penstock.datastream.window.time_triggers import EventTimeTrigger
 from penstock.datastream.window.trigger import Trigger
@@ -47,7 +47,8 @@ class CumulativeEventTimeWindows(WindowAssigner[T, TimeWindow]):
         time = event_time(timestamp, self)
         start = TimeWindow.get_window_start_with_offset(time, self._offset, self._max_size)
         first = (time - start) // self._step + 1
-        return [TimeWindow(start, start + n * self._step) for n in range(first, self._max_size // self._step + 1)]
+        windows = [time_window(start, n * self._step) for n in range(first, self._max_size // self._step + 1)]
+        return list(dict.fromkeys(windows))  # those that time cuts off are one
 
     def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
         return EventTimeTrigger()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.common.serializer import TypeSerializer
 from penstock.common.time import Interval
-from penstock.datastream.window.assigner import MergingWindowAssigner, WindowAssigner, event_time
+from penstock.datastream.window.assigner import MergingWindowAssigner, WindowAssigner, event_time, time_window
 from penstock.datastream.window.serializers import TimeWindowSerializer
 from penstock.datastream.window.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
 from penstock.datastream.window.trigger import Trigger
@@ -45,8 +45,7 @@ class _InEventTime(_SessionWindows[T]):
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
-        start = event_time(timestamp, self)
-        return [TimeWindow(start, start + self._gap_of(element))]
+        return [time_window(event_time(timestamp, self), self._gap_of(element))]
 
     def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
         return EventTimeTrigger()

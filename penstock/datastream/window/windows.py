@@ -24,7 +24,11 @@ class _MergeTimeWindows(Protocol):
 
 
 class TimeWindow(Window):
-    """The interval from `start` (inclusive) to `end` (exclusive), in milliseconds. Sorted by start, then end."""
+    """The interval from `start` (inclusive) to `end` (exclusive), in milliseconds. Sorted by start, then end.
+
+    Time ends with the largest long, and so does the last window of an assigner, that one inclusive. (In Flink the end wraps
+    around to a negative number.) Only the last watermark ends it.
+    """
 
     __slots__ = ("end", "start")
 
@@ -33,7 +37,7 @@ class TimeWindow(Window):
         self.end = end
 
     def max_timestamp(self) -> int:
-        return self.end - 1
+        return last_timestamp(self.end)
 
     def intersects(self, other: TimeWindow) -> bool:
         """Whether they overlap or touch: sessions exactly one gap apart are one session."""
@@ -80,6 +84,11 @@ class TimeWindow(Window):
 
     def __repr__(self) -> str:
         return f"TimeWindow(start={self.start}, end={self.end})"
+
+
+def last_timestamp(end: int) -> int:
+    """The last one of a window that ends here."""
+    return end - 1 if end < MAX_LONG_VALUE else MAX_LONG_VALUE
 
 
 class CountWindow(Window):
