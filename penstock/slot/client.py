@@ -18,11 +18,13 @@ import pyarrow as pa
 
 from penstock.errors import SlotError
 from penstock.slot.exchange_rows import SCHEMA
+from penstock.slot.liveness import PULSE, Pulses
 from penstock.slot.process import TOKEN_VARIABLE
 from penstock.slot.registry import START_TIMEOUT_S
 from penstock.slot.wire import Frame, Wire, error_in
 
 _IDLE_TIMEOUT_S = 900.0
+_pulses = Pulses()  # of this worker: it works with the same slots again and again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, b
                     starting = None
             else:
                 try:
-                    wire = Wire.connect(answer["host"], answer["port"], registry.token)
+                    wire = _connect(answer["host"], answer["port"], registry.token)
                     wire.set_timeout(_IDLE_TIMEOUT_S)
                     return wire, answer["plan"]
                 except OSError:
@@ -79,6 +81,25 @@ def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, b
         raise SlotError(f"slot {slot} could not be reached or started within {2 * START_TIMEOUT_S:.0f} s")
     finally:
         directory.close()
+
+
+def _connect(host: str, port: int, token: str) -> Wire:
+    """A connection for rows. The slot reads them when it has the time, which may be long after a host counts as gone: a second
+    connection, that carries nothing, tells the two apart."""
+    wire = Wire.connect(host, port, token)
+    try:
+        _pulses.watch(wire, host, port, lambda: _pulse(host, port, token))
+    except BaseException:
+        wire.close()
+        raise
+    wire.be_patient()
+    return wire
+
+
+def _pulse(host: str, port: int, token: str) -> Wire:
+    wire = Wire.connect(host, port, token)
+    wire.send_message({"op": PULSE})
+    return wire
 
 
 def _python_path() -> str:

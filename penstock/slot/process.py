@@ -35,6 +35,7 @@ from penstock.jobmanager.settings import JobSettings
 from penstock.operators.sampling import take_samples
 from penstock.slot.exchange_rows import SCHEMA
 from penstock.slot.level_run import LevelRun
+from penstock.slot.liveness import PULSE
 from penstock.slot.remote_storage import open_in_slot
 from penstock.slot.tasks import HeldTasks
 from penstock.slot.wire import Frame, Wire
@@ -116,6 +117,10 @@ class SlotProcess:
             if not wire.accept(self._token):
                 return
             request = wire.receive_message()
+            if request.get("op") == PULSE:
+                wire.receive()  # until the relay's process, or its host, is gone
+                return
+            wire.be_patient()  # with a relay that is gone nobody waits: its work is done again by another
             # A newer attempt at the same work replaces an older one: its relay is gone or will be ignored.
             previous, self._active = self._active, wire
             if previous is not None:

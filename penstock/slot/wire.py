@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from penstock.errors import PenstockError, SlotError, as_text, from_text
+from penstock.slot.liveness import be_patient, watch_peer
 
 _HEADER = struct.Struct("<IB")
 _MAX_FRAME = 1 << 30
@@ -31,6 +32,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small frames must not wait for delayed ACKs
+        watch_peer(sock)
         self._sock = sock
         self._reader = sock.makefile("rb", buffering=1 << 20)
 
@@ -61,6 +63,10 @@ class Wire:
 
     def set_timeout(self, seconds: float | None) -> None:
         self._sock.settimeout(seconds)
+
+    def be_patient(self) -> None:
+        """The other side may take as long as it likes to read; see `liveness.be_patient`."""
+        be_patient(self._sock)
 
     def send(self, kind: Frame, payload: Any = b"") -> None:
         view = memoryview(payload)
