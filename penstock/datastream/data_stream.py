@@ -31,11 +31,11 @@ from penstock.errors import JobDefinitionError
 from penstock.graph import partitioner as p
 from penstock.graph.notebook import leading_to, table
 from penstock.graph.stream_graph import StreamNode
-from penstock.operators import rolling
+from penstock.operators import rolling, selectors
 from penstock.operators.base import Operator
 from penstock.operators.column_operators import SelectOperator
 from penstock.operators.keyed import ProcessOperator
-from penstock.operators.selectors import as_selector, check_columns
+from penstock.operators.selectors import check_columns
 from penstock.operators.simple import FilterOperator, FlatMapOperator, MapOperator
 from penstock.operators.watermarks import WatermarkOperator
 
@@ -208,8 +208,9 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
 
         if isinstance(key_selector, str) and isinstance(key_type, str):
             key_selector, key_type = [key_selector, key_type, *more_columns], None
-        selector = as_selector(key_selector, self._type)
-        return KeyedStream(self._env, self._origins, self._type, selector, key_type)  # type: ignore[arg-type]  # refused there
+        declared = key_type if isinstance(key_type, TypeInformation) else None  # anything else is refused below
+        selector = selectors.key_selector(key_selector, self._type, declared)
+        return KeyedStream(self._env, self._origins, self._type, selector, key_type)  # type: ignore[arg-type]
 
     def union(self, *streams: DataStream) -> DataStream:
         """The records of all streams, of one type. Keys do not count: call key_by() after it."""

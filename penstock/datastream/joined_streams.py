@@ -29,7 +29,7 @@ from penstock.datastream.misuse import check_function, what
 from penstock.datastream.window import Evictor, Trigger, WindowAssigner
 from penstock.datastream.windowed_stream import WindowedStream
 from penstock.errors import JobDefinitionError
-from penstock.operators.selectors import as_selector
+from penstock.operators import selectors
 from penstock.operators.simple import MapOperator
 
 Key: TypeAlias = Callable[[Any], Any] | KeySelector | str | list[str]
@@ -125,7 +125,7 @@ class _Where(Generic[W]):
             raise JobDefinitionError(
                 f"where gives keys of {self._key_type}, equal_to keys of {key_type}: they would never be equal"
             )
-        return _EqualTo(self._streams, (self._selector, as_selector(key_selector)))
+        return _EqualTo(self._streams, (self._selector, selectors.key_selector(key_selector, None, key_type)))
 
 
 class _TwoStreams(Generic[W]):
@@ -141,7 +141,7 @@ class _TwoStreams(Generic[W]):
 
     def where(self, key_selector: Key, key_type: TypeInformation | None = None) -> _Where[W]:
         """The key of the first stream's records."""
-        return _Where(self, as_selector(key_selector), key_type)
+        return _Where(self, selectors.key_selector(key_selector, None, key_type), key_type)
 
 
 class JoinedStreams(_TwoStreams[_JoinWindow]):

@@ -17,6 +17,7 @@ from penstock.errors import JobDefinitionError
 from penstock.operators.base import OperatorContext
 from penstock.operators.co import Call, Selector, TwoInputOperator
 from penstock.state.broadcast import ReadableBroadcast, WritableBroadcast
+from penstock.state.keys import user_key
 
 
 class _Clocks:
@@ -46,7 +47,7 @@ class DataSideContext(_Clocks, BroadcastProcessFunction.ReadOnlyContext, KeyedBr
         return self._operator.timers
 
     def get_current_key(self) -> Any:
-        return self._operator.ctx.state.key()
+        return user_key(self._operator.ctx.state.key())
 
     def time_domain(self) -> TimeDomain:
         return self._operator._domain

@@ -18,6 +18,7 @@ from penstock.operators.convert import to_rows
 from penstock.operators.keyed import TimedOperator
 from penstock.records import Block
 from penstock.state.backend import NO_KEY
+from penstock.state.keys import user_key
 
 Selector: TypeAlias = Callable[[Any], Any]
 Call: TypeAlias = Callable[[Any], Iterable[Any] | None]
@@ -99,7 +100,7 @@ class CoProcessContext(KeyedCoProcessFunction.OnTimerContext, CoProcessFunction.
         return self._operator._timestamp
 
     def get_current_key(self) -> Any:
-        return self._operator.ctx.state.key()
+        return user_key(self._operator.ctx.state.key())
 
     def time_domain(self) -> TimeDomain:
         return self._operator._domain

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
 from penstock.datastream.output_tag import OutputTag
@@ -16,6 +18,7 @@ from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.records import Block, Columns, Rows
 from penstock.state.backend import NO_KEY
+from penstock.state.keys import normal_key, user_key
 from penstock.state.overlay import MISSING
 
 
@@ -122,7 +125,7 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext, ProcessFunction.Contex
         return self._timestamp
 
     def get_current_key(self) -> Any:
-        return self._operator.ctx.state.key()
+        return user_key(self._operator.ctx.state.key())
 
     def time_domain(self) -> TimeDomain:
         return self._domain
@@ -179,7 +182,7 @@ class ProcessOperator(TimedOperator):
         if selector is None:
             return repeat(NO_KEY)
         if isinstance(block, Columns) and isinstance(selector, ColumnKeySelector):
-            columns = [column_values(column) for column in selector.columns_of(block.batch)]
+            columns = [_key_values(column) for column in selector.columns_of(block.batch)]
             return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
         value: Any = None
         keys = []
@@ -198,6 +201,12 @@ class ProcessOperator(TimedOperator):
         except Exception as error:
             key = self.ctx.state.current_key
             self.fail(error, f"on_timer({timestamp}) for key {key!r}", None)
+
+
+def _key_values(column: pa.Array) -> Iterable[Any]:
+    values = column_values(column)
+    floats = pa.types.is_floating(column.type) or pa.types.is_nested(column.type)
+    return map(normal_key, values) if floats else values
 
 
 class KeyedReduceOperator(Operator):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
-from penstock.common.types import Row
+from penstock.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
+from penstock.common.types import Row, _create_row
 from penstock.datastream.functions import KeySelector
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.convert import column_of
+from penstock.state.keys import PLAIN_KEYS, normal_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,55 @@ class ColumnKeySelector:
             fields = [value[position] for position in self.positions]
         else:
             fields = [read_column(value, name) for name in self.names]
-        return fields[0] if len(fields) == 1 else tuple(fields)
+        return normal_key(fields[0] if len(fields) == 1 else tuple(fields))
 
     def columns_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         return [column_of(batch, name, "key_by") for name in self.names]
+
+
+def key_selector(
+    key: Any, type_info: TypeInformation | None = None, key_type: TypeInformation | None = None
+) -> Callable[[Any], Any]:
+    """What gives the key of a record as routers and state compare it (`normal_key`), of the declared type."""
+    selector = as_selector(key, type_info)
+    if isinstance(selector, ColumnKeySelector):
+        return selector  # columns have types of their own
+    convert = _conversion(key_type)
+
+    def select(value: Any) -> Any:
+        key = selector(value)
+        if convert is not None:
+            key = convert(key)
+        return key if type(key) in PLAIN_KEYS else normal_key(key)
+
+    return select
+
+
+def _conversion(key_type: TypeInformation | None) -> Callable[[Any], Any] | None:
+    """Keys of a floating-point type are compared as Flink stores them: 1 and 1.0 are one DOUBLE, and numbers that 32 bits
+    cannot tell apart are one FLOAT. None: keys of the type are compared as they are."""
+    match key_type:
+        case BasicTypeInfo(_basic_type=BasicType.DOUBLE):
+            return _as_double
+        case BasicTypeInfo(_basic_type=BasicType.FLOAT):
+            return _as_single
+        case RowTypeInfo() | TupleTypeInfo():
+            steps = [_conversion(field) for field in key_type.get_field_types()]
+            return None if not any(steps) else partial(_with_fields, steps)
+    return None
+
+
+def _as_double(key: Any) -> Any:
+    return key if key is None else float(key)
+
+
+def _as_single(key: Any) -> Any:
+    return key if key is None else float(np.float32(key))
+
+
+def _with_fields(steps: list[Callable[[Any], Any] | None], key: Any) -> Any:
+    values = [value if step is None else step(value) for step, value in zip(steps, key, strict=True)]
+    return _create_row(key._fields, values) if isinstance(key, Row) else tuple(values)
 
 
 def read_column(value: Any, name: str) -> Any:

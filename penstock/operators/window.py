@@ -36,6 +36,7 @@ from penstock.operators.window_context import AssignerContext, TriggerContext, W
 from penstock.operators.window_namespace import ALL_KEY, WindowCodec, WindowNamespace
 from penstock.records import Block
 from penstock.state.backend import NO_KEY
+from penstock.state.keys import user_key
 from penstock.state.overlay import MISSING
 
 CONTENTS = "window-contents"
@@ -292,7 +293,7 @@ class WindowOperator(TimedOperator):
         """Call the window function of the current key and collect what it gives."""
         inputs = self.contents.inputs(contents)
         function = self.function
-        key = self.ctx.state.current_key
+        key = user_key(self.ctx.state.current_key)
         match function:
             case None:
                 results: Any = inputs

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.state.accumulators import Accumulators
 from penstock.state.key_groups import key_group
+from penstock.state.keys import restored_key
 from penstock.state.keyspace import HashMapKeyspace, Keyspace, Shape, StoredBase
 from penstock.state.map_table import MapTable
 from penstock.state.operator_lists import BROADCAST, LIST, OPERATOR_KINDS, OperatorLists
@@ -237,6 +238,7 @@ class OperatorState:
         ):
             if group not in owned:
                 continue
+            key = restored_key(key)
             entry: Hashable = key
             if timers:
                 entry = (key, namespace[0], namespace[1])
@@ -245,7 +247,7 @@ class OperatorState:
             if deleted is not None and deleted[index]:
                 value = TOMBSTONE
             if map_keys is not None:
-                table.load((entry, map_keys[index]), value)
+                table.load((entry, restored_key(map_keys[index])), value)
             elif isinstance(table, MapTable):
                 table.load_whole(entry, value)
             else:

@@ -1,6 +1,7 @@
 """Keys → key groups → subtasks, by a stable hash of a canonical encoding (Python's own `hash` differs per process).
 
-Keys that are equal in Python (1, 1.0, True) encode alike, because the state tables compare keys with `==`.
+Keys that are equal in Python (1, 1.0, True) encode alike, because the state tables compare keys with `==`; for NaN and
+-0.0 see `penstock.state.keys`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import math
 import struct
 import uuid
 import zlib
@@ -23,6 +25,8 @@ DEFAULT_MAX_PARALLELISM: Final = 128
 
 _pack_int = struct.Struct("<q").pack
 _pack_float = struct.Struct("<d").pack
+_NAN: Final = b"f" + _pack_float(float("nan"))  # whatever its sign and payload are
+_NEGATIVE_ZERO: Final = b"f" + _pack_float(-0.0)
 
 
 class UnsupportedKeyError(PenstockError):
@@ -39,7 +43,9 @@ def canonical(key: Any) -> bytes:
     if key is None:
         return b"n"
     if isinstance(key, float):
-        return canonical(int(key)) if key.is_integer() else b"f" + _pack_float(key)
+        if key.is_integer():
+            return canonical(int(key)) if key or math.copysign(1.0, key) > 0 else _NEGATIVE_ZERO
+        return b"f" + _pack_float(key) if key == key else _NAN
     if isinstance(key, bytes):
         return b"b" + key
     if isinstance(key, (tuple, list, Row)):
@@ -58,6 +64,8 @@ def _canonical_object(key: Any) -> bytes:
     if isinstance(key, (datetime.date, datetime.time)):
         return b"d" + key.isoformat().encode()
     if isinstance(key, decimal.Decimal):
+        if key.is_nan():
+            return _NAN
         if key == key.to_integral_value():
             return canonical(int(key))
         return canonical(float(key)) if key == float(key) else b"x" + str(key.normalize()).encode()

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any, cast
 
 from penstock.state.key_groups import UnsupportedKeyError, canonical
+from penstock.state.keys import restored_key
 from penstock.state.keyspace import MapScan
 from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
 
@@ -69,4 +70,4 @@ class MapTable(OverlayTable):
         for key, _ in list(self._stored(entry)):
             del self.base[(entry, key)]
         for key, single in ({} if value is TOMBSTONE else value).items():
-            self.base[(entry, key)] = single
+            self.base[(entry, restored_key(key))] = single

@@ -17,6 +17,7 @@ from penstock.datastream.state import (
     ValueState,
 )
 from penstock.state.backend import NO_KEY, OperatorState
+from penstock.state.keys import normal_key, user_key
 from penstock.state.map_table import MapTable
 from penstock.state.overlay import MISSING, OverlayTable
 
@@ -94,24 +95,24 @@ class KeyedMapState(_Handle, MapState[Any, Any]):
         self._table.clear(self._entry())
 
     def get(self, key: Any) -> Any:
-        value = self._table.get((self._entry(), key))
+        value = self._table.get((self._entry(), normal_key(key)))
         return None if value is MISSING else value
 
     def contains(self, key: Any) -> bool:
-        return self._table.peek((self._entry(), key)) is not MISSING
+        return self._table.peek((self._entry(), normal_key(key))) is not MISSING
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put((self._entry(), key), value)
+        self._table.put((self._entry(), normal_key(key)), value)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._table.delete((self._entry(), key))
+        self._table.delete((self._entry(), normal_key(key)))
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        return self._table.entries_of(self._entry())
+        return [(user_key(key), value) for key, value in self._table.entries_of(self._entry())]
 
     def keys(self) -> Iterable[Any]:
         return [key for key, _ in self.items()]

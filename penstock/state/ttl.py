@@ -15,6 +15,7 @@ from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.datastream.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.datastream.state_ttl import StateTtlConfig
 from penstock.state.backend import OperatorState
+from penstock.state.keys import normal_key, user_key
 from penstock.state.map_table import MapTable
 from penstock.state.overlay import MISSING, OverlayTable
 from penstock.state.states import _Handle
@@ -198,7 +199,7 @@ class ExpiringMapState(_Handle, MapState[Any, Any]):
 
     def _look(self, key: Any) -> Stamped | None:
         """One entry, if it can be seen; as with a value, reading removes it when it has expired."""
-        lifetime, flat = self._lifetime, (self._entry(), key)
+        lifetime, flat = self._lifetime, (self._entry(), normal_key(key))
         stamped = self._table.get(flat)
         if stamped is MISSING:
             return None
@@ -211,20 +212,20 @@ class ExpiringMapState(_Handle, MapState[Any, Any]):
         return found
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put((self._entry(), key), self._lifetime.stamp(value))
+        self._table.put((self._entry(), normal_key(key)), self._lifetime.stamp(value))
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._table.delete((self._entry(), key))
+        self._table.delete((self._entry(), normal_key(key)))
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         lifetime, entry, seen = self._lifetime, self._entry(), []
         for key, stamped in self._table.entries_of(entry):
             if lifetime.visible(stamped):
-                seen.append((key, stamped[1]))
+                seen.append((user_key(key), stamped[1]))
             if lifetime.expired(stamped):
                 self._table.delete((entry, key))
             elif lifetime.refresh_on_read:

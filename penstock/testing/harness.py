@@ -30,11 +30,10 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.output_tag import OutputTag
 from penstock.errors import PenstockError
-from penstock.operators import checkpointing
+from penstock.operators import checkpointing, selectors
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
 from penstock.operators.convert import to_rows
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
-from penstock.operators.selectors import as_selector
 from penstock.operators.simple import FilterOperator, FlatMapOperator, MapOperator
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Rows
@@ -122,7 +121,7 @@ class OperatorHarness:
     def for_function(cls, function: Any, key_selector: Any = None, **options: Any) -> OperatorHarness:
         """A harness for a user function: map, flat map, filter or process, and with `key_selector` (a function, a
         KeySelector or a column name) keyed process or rolling reduce. `options` are those of the constructor."""
-        selector = None if key_selector is None else as_selector(key_selector)
+        selector = None if key_selector is None else selectors.key_selector(key_selector)
         operator: Operator
         match function:
             case KeyedProcessFunction() | ReduceFunction() if selector is None:
