@@ -18,7 +18,7 @@ from penstock.checkpoint.state_data import Read, read_newest
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.connectors.base import Json
-from penstock.errors import ProtocolError
+from penstock.errors import CheckpointFailedError, ProtocolError
 from penstock.jobmanager import faults, kept_parallelism
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.accumulators import JobAccumulators
@@ -336,10 +336,17 @@ class JobMaster:
         self._between = Settled()
         if plan.last or pending.asked is not None:  # what ends or moves the job finds all output visible
             self._sinks.wait()
-        saved = savepoint is not None and self._commits.save(savepoint, pending, completed, finished=finished)
-        self.finished = finished or (savepoint is not None and savepoint.ends_run and saved)
+        # Nothing ends the job, stops or moves it without its output. If the checkpoint of this barrier was declined, and that
+        # is tolerated, the job goes on: its next epoch, though it may read nothing, is a checkpoint again and has the output.
+        committed = self.store is None or self._commits.covers(epoch)
+        if plan.last and not committed:
+            self._not_the_last(epoch, pending)
+        saved = False
+        if savepoint is not None and (committed or not plan.last):
+            saved = self._commits.save(savepoint, pending, completed, finished=finished)
+        self.finished = committed and (finished or (savepoint is not None and savepoint.ends_run and saved))
         del self._pending[epoch]
-        self._rescales.epoch_completed(epoch, pending.asked, finished=self.finished)
+        self._rescales.epoch_completed(epoch, pending.asked, finished=self.finished, committed=committed)
         report = epoch_report(
             self.job.graph,
             plan,
@@ -367,6 +374,17 @@ class JobMaster:
         self.asked_checkpoints.answer(self.statistics.statistics)
         self.reach("before-spark-log", epoch)
         return report
+
+    def _not_the_last(self, epoch: int, pending: PendingEpoch) -> None:
+        """The checkpoint of the barrier that was to be the last one was declined. Who asked for it hears so."""
+        error = CheckpointFailedError(
+            f"checkpoint {epoch} was declined, and without it the output of the job would not be complete: what was asked for "
+            "did not come about. Ask for it again when the storage answers"
+        )
+        if pending.savepoint is not None and pending.savepoint.request.drain:
+            raise error  # the sources did not really end here: the only way is back
+        if pending.asked is not None:
+            pending.asked.fail(error)
 
     def settle(self, wait_ms: float = 0) -> Settled:
         """Complete what has been stored meanwhile. Called before every epoch; a runtime that ends may wait a while."""

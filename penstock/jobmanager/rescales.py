@@ -22,11 +22,12 @@ class Rescales:
         self.due: PendingRescale | None = None  # its checkpoint is complete: now it is the runtime's turn
         self._begun: PendingRescale | None = None  # waits for its first epoch
 
-    def epoch_completed(self, epoch: int, asked: Asked | None, *, finished: bool) -> None:
+    def epoch_completed(self, epoch: int, asked: Asked | None, *, finished: bool, committed: bool) -> None:
+        """`committed`: its checkpoint is complete. One that was declined moves nothing; who asked has heard of it."""
         if self._begun is not None:
             self._begun.done()
             self._begun = None
-        if isinstance(asked, PendingRescale):
+        if isinstance(asked, PendingRescale) and committed:
             if finished:
                 asked.fail(JobEndedError("the rescaling did not come about: the job has ended"))
             else:

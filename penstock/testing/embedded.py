@@ -256,7 +256,9 @@ class EmbeddedJob:
         interval = self._job.settings.epoch_interval_ms
         if isinstance(self.master.clock, ManualClock):
             self.master.clock.advance(interval)
-        elif self._unbounded or plan is None:
+        elif (
+            self._unbounded or plan is None or plan.last
+        ):  # one that turns out not to be the last is tried again in time
             self._next_plan_at = started + interval / 1000
         if plan is None:
             return False
