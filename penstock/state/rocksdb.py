@@ -24,7 +24,7 @@ from penstock.state.overlay import MISSING, TOMBSTONE, is_immutable
 from penstock.state.rocksdb_settings import RocksDBSettings
 
 if TYPE_CHECKING:
-    from rocksdict import Cache, Rdict, WriteBatch, WriteBufferManager
+    from rocksdict import Cache, Rdict, RdictIter, ReadOptions, WriteBatch, WriteBufferManager
 
 _BATCH = 10_000  # entries of one write
 _BLOCK_BYTES = 16 << 10
@@ -100,9 +100,11 @@ class RocksDBKeyspace:
         self._closed = True
         for table in self._tables:
             table.forget()
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        db, self._db = self._db, None
+        if db is not None:
+            # It flushes first, to files that go with the folder: a full disk or a damaged file is no trouble any more.
+            with contextlib.suppress(Exception):
+                db.close()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -168,7 +170,7 @@ class RocksDBBase(StoredBase):
         db = self._keyspace.db
         if db is None:
             return default
-        data = db.get(self._encode(entry))
+        data = self._read(db, entry)
         if data is None:
             return default
         value = self._decode(data)[1]
@@ -180,7 +182,15 @@ class RocksDBBase(StoredBase):
 
     def __contains__(self, entry: Any) -> bool:
         db = self._keyspace.db
-        return entry in self._cache or (db is not None and db.get(self._encode(entry)) is not None)
+        return entry in self._cache or (db is not None and self._read(db, entry) is not None)
+
+    def _read(self, db: Rdict, entry: Any) -> bytes | None:
+        key = self._encode(entry)
+        try:
+            data: bytes | None = db.get(key)
+        except Exception as error:
+            raise self._unreadable(error) from error
+        return data
 
     def __getitem__(self, entry: Any) -> Any:
         value = self.get(entry, MISSING)
@@ -201,29 +211,43 @@ class RocksDBBase(StoredBase):
 
     def _scan(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[Any, Any]]:
         """Entries whose keys begin with `prefix`, as they are when the first is asked for, whatever is written later."""
-        db = self._keyspace.db
-        if db is not None:
-            options = library().ReadOptions()
-            options.set_iterate_upper_bound(rocksdb_keys.after(prefix))
-            options.fill_cache(False)
-            for _, data in db.items(from_key=start or prefix, read_opt=options):  # which `options` must outlive
-                yield self._decode(data)
+        yield from self._pinned(prefix, start)
 
     def freeze(self) -> Iterator[tuple[Any, Any]]:
-        """All entries as they are now, for another thread to read while new ones are written. Like every iterator of
-        RocksDB it pins the files it was made over (rocksdict's own Snapshot objects see later writes)."""
+        """All entries as they are now, for another thread to read while new ones are written."""
+        return self._pinned(self.prefix)
+
+    def _pinned(self, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[Any, Any]]:
+        """Like every iterator of RocksDB it pins, here and now, the files it was made over (rocksdict's own Snapshot objects
+        see later writes)."""
         db = self._keyspace.db
         if db is None:
             return iter(())
-        # Without an upper bound: the iterator would refer to options that nobody keeps alive.
-        pinned: Any = db.items(from_key=self.prefix)
-        return self._until_prefix_ends(pinned)
+        options = library().ReadOptions()  # whose default is to verify the checksum of every block
+        options.set_iterate_upper_bound(rocksdb_keys.after(prefix))
+        options.fill_cache(False)
+        cursor = db.iter(options)
+        cursor.seek(start or prefix)
+        return self._walk(cursor, options)
 
-    def _until_prefix_ends(self, pinned: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[Any, Any]]:
-        for key, data in pinned:
-            if not key.startswith(self.prefix):
-                return
+    def _walk(self, cursor: RdictIter, options: ReadOptions) -> Iterator[tuple[Any, Any]]:
+        """To the end of the range, and whether that is what it was: a cursor that comes to a damaged or unreadable block
+        merely stops. (rocksdict's `items` never asks, so a scan would be short without a word.) `options` is here to live as
+        long as the cursor, which refers to it."""
+        value, step = cursor.value, cursor.next
+        while (data := value()) is not None:
             yield self._decode(data)
+            step()
+        try:
+            cursor.status()
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> StorageError:
+        return StorageError(
+            f"{self._title} cannot be read from RocksDB in {self._keyspace.folder}: {error}; working state is made anew from the "
+            "last checkpoint. If it happens again, look after that disk; state.backend.rocksdb.localdir chooses another"
+        )
 
     def _decode(self, data: bytes) -> tuple[Any, Any]:
         decoded: tuple[Any, Any] = pickle.loads(data)
