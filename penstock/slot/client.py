@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.errors import SlotError
 from penstock.slot.exchange_rows import SCHEMA
+from penstock.slot.handshake import StrangerError
 from penstock.slot.liveness import PULSE, Pulses
 from penstock.slot.process import TOKEN_VARIABLE
 from penstock.slot.registry import START_TIMEOUT_S
@@ -31,7 +32,7 @@ _pulses = Pulses()  # of this worker: it works with the same slots again and aga
 class RegistryAddress:
     host: str
     port: int
-    token: str
+    token: str = field(repr=False)
     bind: str | None  # where slots listen; None: the address this host reaches the driver from
 
 
@@ -75,8 +76,8 @@ def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, b
                     wire = _connect(answer["host"], answer["port"], registry.token)
                     wire.set_timeout(_IDLE_TIMEOUT_S)
                     return wire, answer["plan"]
-                except OSError:
-                    # It died a moment ago; the driver will see its connection close.
+                except (OSError, StrangerError):
+                    # It died a moment ago, and somebody else may have its port; the driver will see its connection close.
                     unreachable = answer["pid"]
         raise SlotError(f"slot {slot} could not be reached or started within {2 * START_TIMEOUT_S:.0f} s")
     finally:

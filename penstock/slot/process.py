@@ -33,6 +33,7 @@ from penstock.errors import SlotError, as_text, failed_task
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.jobmanager.settings import JobSettings
 from penstock.operators.sampling import take_samples
+from penstock.slot.door import Door
 from penstock.slot.exchange_rows import SCHEMA
 from penstock.slot.level_run import LevelRun
 from penstock.slot.liveness import PULSE
@@ -89,8 +90,8 @@ class _Relay:
 
 
 class SlotProcess:
-    def __init__(self, slot: int, token: str, driver: Wire, job: SlotJob, storage: CheckpointStorage | None) -> None:
-        self._slot, self._token, self._driver, self._job = slot, token, driver, job
+    def __init__(self, slot: int, driver: Wire, job: SlotJob, storage: CheckpointStorage | None) -> None:
+        self._slot, self._driver, self._job = slot, driver, job
         self._driver_lock = threading.Lock()
         self._store = None if storage is None else CheckpointStore(storage, job.settings.retained)
         self._writer = SnapshotWriter(self._store, job.settings, self._uploads(job.settings))
@@ -111,11 +112,8 @@ class SlotProcess:
         with contextlib.suppress(OSError), self._driver_lock:
             self._driver.send_message({"op": "uploaded", "report": report})
 
-    def serve(self, sock: socket.socket) -> None:
-        wire = Wire(sock)
+    def serve(self, wire: Wire) -> None:
         try:
-            if not wire.accept(self._token):
-                return
             request = wire.receive_message()
             if request.get("op") == PULSE:
                 wire.receive()  # until the relay's process, or its host, is gone
@@ -276,12 +274,10 @@ def main(argv: list[str] | None = None) -> None:
     # State is millions of long-lived objects: the collector's default pace would walk them over and over.
     gc.set_threshold(100_000, 20, 50)
     storage = None if job.storage_url is None else open_in_slot(job.storage_url, host, int(port), token)
-    slot = SlotProcess(args.slot, token, driver, job, storage)
+    slot = SlotProcess(args.slot, driver, job, storage)
     threading.Thread(target=_watch, args=(slot, args.executor, executor_started), daemon=True).start()
     threading.Thread(target=_follow_driver, args=(driver, slot), daemon=True).start()
-    while True:
-        sock, _ = listener.accept()
-        threading.Thread(target=slot.serve, args=(sock,), daemon=True).start()
+    Door(listener, token, slot.serve).keep()
 
 
 if __name__ == "__main__":

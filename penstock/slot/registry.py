@@ -23,6 +23,7 @@ from penstock.checkpoint.upload import SlotLost, UploadEvent
 from penstock.errors import FailedTask
 from penstock.jobmanager.epoch import EpochPlan
 from penstock.operators.sampling import Sample
+from penstock.slot.door import Door
 from penstock.slot.remote_storage import serve_storage
 from penstock.slot.wire import Frame, Wire
 
@@ -87,7 +88,8 @@ class SlotRegistry:
         self.started = 0
         self._server = socket.create_server((bind, 0), backlog=128)
         self.host, self.port = self._server.getsockname()[:2]
-        threading.Thread(target=self._accept, name="penstock-registry", daemon=True).start()
+        door = Door(self._server, self.token, self._serve)
+        threading.Thread(target=door.keep, name="penstock-registry", daemon=True).start()
 
     # ---------------------------------------------------------------- for the driver
 
@@ -161,20 +163,9 @@ class SlotRegistry:
 
     # ---------------------------------------------------------------- connections
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
-
-    def _serve(self, sock: socket.socket) -> None:
-        sock.settimeout(START_TIMEOUT_S + 30)
-        wire = Wire(sock)
+    def _serve(self, wire: Wire) -> None:
+        wire.set_timeout(START_TIMEOUT_S + 30)
         try:
-            if not wire.accept(self.token):
-                return
             while True:
                 message = wire.receive_message()
                 match message["op"]:

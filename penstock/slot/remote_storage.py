@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.checkpoint.driver_storage import SCHEME
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
-from penstock.errors import StorageError, as_text, from_text
+from penstock.errors import SlotError, StorageError, as_text, from_text
 from penstock.slot.wire import Wire
 
 CALLS = frozenset({"put", "put_new", "get", "exists", "list", "delete"})
@@ -47,7 +47,7 @@ class RemoteStorage:
                 answer = wire.receive_message()
             finally:
                 wire.close()
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, SlotError) as error:
             raise StorageError(
                 f"checkpoint storage in the driver cannot be reached for {call} {args[0]!r}: {error}"
             ) from error

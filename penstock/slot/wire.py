@@ -1,9 +1,8 @@
-"""Frames between driver, relay and slot: a length, a kind, a payload. Every connection starts with the job's token."""
+"""Frames between driver, relay and slot: a length, a kind, a payload. Every connection starts with a handshake."""
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import pickle
 import socket
@@ -12,6 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from penstock.errors import PenstockError, SlotError, as_text, from_text
+from penstock.slot.handshake import prove_to_client, prove_to_server
 from penstock.slot.liveness import be_patient, watch_peer
 
 _HEADER = struct.Struct("<IB")
@@ -20,15 +20,21 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Frame(IntEnum):
-    HELLO = 1  # token
     MESSAGE = 2  # a pickled dict
     ROWS = 3  # one serialised Arrow record batch of exchange rows
     END = 4
     ERROR = 5  # plain text, as JSON: the name of a PenstockError's class, and its message
 
 
+def _too_large(size: int, kind: int) -> str:
+    return (
+        f"{size} bytes in one frame ({Frame(kind).name}), and {_MAX_FRAME} is the most: make records smaller, fewer to a block "
+        "(penstock.block.size), or, if it is the job itself, load large objects in open() instead of sending them with it"
+    )
+
+
 class Wire:
-    """One connection. Not thread-safe per direction: one reader, one writer."""
+    """One connection, after the handshake. Not thread-safe per direction: one reader, one writer."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small frames must not wait for delayed ACKs
@@ -38,24 +44,22 @@ class Wire:
 
     @staticmethod
     def connect(host: str, port: int, token: str, timeout: float = CONNECT_TIMEOUT_S) -> Wire:
+        """A connection on which both sides have proved that they know the token. StrangerError: the other side does not."""
         sock = socket.create_connection((host, port), timeout=timeout)
-        wire = Wire(sock)
-        wire.send(Frame.HELLO, token.encode())
-        kind, payload = wire.receive()
-        if kind is not Frame.HELLO:
-            wire.close()
-            detail = error_in(payload) if kind is Frame.ERROR else f"it sent {kind.name}"
-            raise SlotError(f"connection to {host}:{port} was refused: {detail}")
-        return wire
+        try:
+            prove_to_server(sock, token, timeout)
+            sock.settimeout(timeout)
+            return Wire(sock)
+        except BaseException:
+            sock.close()
+            raise
 
-    def accept(self, token: str) -> bool:
-        """Server side: check the token before anything else is read or unpickled."""
-        kind, payload = self.receive()
-        if kind is not Frame.HELLO or not hmac.compare_digest(payload, token.encode()):
-            self.send_error(SlotError("wrong token: this slot or driver belongs to another job or another start of it"))
-            return False
-        self.send(Frame.HELLO, b"")
-        return True
+    @staticmethod
+    def accept(sock: socket.socket, token: str, timeout: float = CONNECT_TIMEOUT_S) -> Wire:
+        """The server's side of `connect`. Raises like it; the socket is the caller's to close then."""
+        prove_to_client(sock, token, timeout)
+        sock.settimeout(None)
+        return Wire(sock)
 
     @property
     def local_host(self) -> str:
@@ -70,6 +74,8 @@ class Wire:
 
     def send(self, kind: Frame, payload: Any = b"") -> None:
         view = memoryview(payload)
+        if view.nbytes > _MAX_FRAME:
+            raise SlotError(_too_large(view.nbytes, kind))
         header = _HEADER.pack(view.nbytes, kind)
         if view.nbytes < 1 << 16:
             self._sock.sendall(header + bytes(view))
@@ -87,7 +93,7 @@ class Wire:
         header = self._read(_HEADER.size)
         size, kind = _HEADER.unpack(header)
         if size > _MAX_FRAME:
-            raise SlotError(f"a frame of {size} bytes was announced; the largest is {_MAX_FRAME}: not a Penstock peer?")
+            raise SlotError(_too_large(size, kind))
         return Frame(kind), self._read(size)
 
     def receive_message(self) -> dict[str, Any]:

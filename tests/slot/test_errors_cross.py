@@ -62,11 +62,13 @@ def slot_of(job: JobDescription, storage: CheckpointStorage) -> Iterator[tuple[S
     slot_job = SlotJob(
         job_id=job.job_id, graph=job.graph, settings=job.settings, storage_url=storage.url, job_parameters={}
     )
-    slot = SlotProcess(0, registry.token, driver, slot_job, storage)
+    slot = SlotProcess(0, driver, slot_job, storage)
     listener = socket.create_server(("127.0.0.1", 0))
 
     def relay(plan: Any, level: int) -> list[Any]:
-        thread = threading.Thread(target=lambda: slot.serve(listener.accept()[0]), daemon=True)
+        thread = threading.Thread(
+            target=lambda: slot.serve(Wire.accept(listener.accept()[0], registry.token)), daemon=True
+        )
         thread.start()
         wire = Wire.connect("127.0.0.1", listener.getsockname()[1], registry.token)
         try:

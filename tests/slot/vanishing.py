@@ -42,9 +42,7 @@ class _BusySlot:
 
     def _accept(self) -> None:
         while True:
-            wire = Wire(self._server.accept()[0])
-            wire.accept(self._token)
-            self.wires.append(wire)
+            self.wires.append(Wire.accept(self._server.accept()[0], self._token))
 
 
 def _send_for_ever(wire: Wire, ended: dict[str, float], name: str) -> None:
