@@ -36,7 +36,7 @@ class Uploaded:
 class SlotLost:
     """The process of a slot is gone, and so is what it was storing."""
 
-    process: str  # host:pid
+    process: str  # host:port:pid
 
 
 UploadEvent: TypeAlias = Uploaded | SlotLost

@@ -46,6 +46,12 @@ class EpochPlan:
     feedback: int = 0  # what came to a tail up to the end of this epoch is handed to its head by now
 
     @property
+    def fence(self) -> tuple[int, int]:
+        """Which run of which epoch: a job that goes back runs the same epoch again, and what its earlier attempt still says
+        is not meant for the later one. Larger is newer."""
+        return self.job_attempt, self.epoch
+
+    @property
     def snapshot(self) -> bool:
         """Tasks take a snapshot at the end of this epoch."""
         return self.checkpoint or self.savepoint is not None
@@ -68,6 +74,7 @@ class TaskAck:
     task: TaskId
     epoch: int
     attempt: str
+    job_attempt: int = 0  # of the plan that was run
     handle: StateHandle | None = None  # None: not a checkpoint, or `uploading`
     uploading: bool = False  # the snapshot is on its way to storage; `Uploaded` follows
     full: bool = True
@@ -87,7 +94,7 @@ class TaskAck:
     snapshot_ms: float = 0.0
     alignment_ms: float = 0.0
     recovered: str = "no"  # "restored" from a checkpoint, "replayed" after a rollback, or "no"
-    slot: str = ""  # which process did it: host:pid
+    slot: str = ""  # which process did it: host:port:pid
 
 
 @dataclass(slots=True, kw_only=True)

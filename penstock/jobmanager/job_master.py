@@ -306,7 +306,10 @@ class JobMaster:
 
     def acknowledge(self, ack: TaskAck) -> list[EpochReport]:
         """One task has run its part of an epoch, durably. Completes, oldest first, the epochs that now lack nothing:
-        usually none or one, more when an older one was awaited."""
+        usually none or one, more when an older one was awaited. What an earlier attempt of the job still says is not for
+        this one, which may be running the same epoch."""
+        if ack.job_attempt != self.job_attempt:
+            return []
         reports = []
         for outcome in self._coordinator.acknowledge(ack.epoch, ack.task, ack):
             match outcome:

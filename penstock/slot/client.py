@@ -34,6 +34,7 @@ class RegistryAddress:
     port: int
     token: str = field(repr=False)
     bind: str | None  # where slots listen; None: the address this host reaches the driver from
+    job_attempt: int = 0  # for which the query was made that a relay is of
 
 
 def executor_pid() -> int:
@@ -59,6 +60,7 @@ def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, b
                     "op": "find",
                     "slot": slot,
                     "epoch": epoch,
+                    "job_attempt": registry.job_attempt,
                     "unreachable": unreachable,
                     "starter": starting is not None,
                 }

@@ -207,6 +207,7 @@ class LevelRun:
             task=task,
             epoch=barrier.epoch,
             attempt=self._attempt,
+            job_attempt=self._plan.job_attempt,
             handle=written.handle,
             uploading=written.uploading,
             full=taken[0].contents is None or taken[0].contents.full,

@@ -31,6 +31,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.checkpoint.upload import BackgroundUploads, ImmediateUploads, Uploaded, Uploads
 from penstock.errors import SlotError, as_text, failed_task
 from penstock.graph.execution_graph import ExecutionGraph
+from penstock.jobmanager.epoch import EpochPlan
 from penstock.jobmanager.settings import JobSettings
 from penstock.operators.sampling import take_samples
 from penstock.slot.door import Door
@@ -101,7 +102,9 @@ class SlotProcess:
         self._name = process_name()
         self._running = threading.Lock()
         self._job_changed = threading.Condition()
+        self._choosing = threading.Lock()  # of the connection that is served
         self._active: Wire | None = None
+        self._newest = (-1, -1)  # the newest plan this slot was asked to run, by its fence
         self.last_used = time.monotonic()
 
     def _uploads(self, settings: JobSettings) -> Uploads:
@@ -119,14 +122,22 @@ class SlotProcess:
                 wire.receive()  # until the relay's process, or its host, is gone
                 return
             wire.be_patient()  # with a relay that is gone nobody waits: its work is done again by another
-            # A newer attempt at the same work replaces an older one: its relay is gone or will be ignored.
-            previous, self._active = self._active, wire
+            plan: EpochPlan = pickle.loads(request["plan"])
+            with self._choosing:
+                if plan.fence < self._newest:
+                    wire.send_error(
+                        SlotError(f"slot {self._slot} runs a later attempt or epoch than {plan.fence} by now")
+                    )
+                    return
+                # A newer attempt at the same work replaces an older one: its relay is gone or will be ignored.
+                self._newest = plan.fence
+                previous, self._active = self._active, wire
             if previous is not None:
                 previous.close()
-            self._wait_for_job(pickle.loads(request["plan"]).graph_version)
+            self._wait_for_job(plan.graph_version)
             with self._running:
                 self.last_used = time.monotonic()
-                self._run(wire, request)
+                self._run(wire, request, plan)
         except (OSError, EOFError, ValueError, _RelayGoneError):
             pass  # the relay went away; Spark will retry and the next attempt rolls back
         finally:
@@ -162,8 +173,7 @@ class SlotProcess:
         if self._running.acquire(timeout=1.0):  # else something hangs, and is left to hang
             self._held.finish(completed)
 
-    def _run(self, wire: Wire, request: dict[str, Any]) -> None:
-        plan = pickle.loads(request["plan"])
+    def _run(self, wire: Wire, request: dict[str, Any], plan: EpochPlan) -> None:
         relay = _Relay(wire)
         try:
             run = LevelRun(
@@ -190,13 +200,14 @@ class SlotProcess:
         except _RelayGoneError:
             raise
         except Exception as error:  # also of the disk, or for want of files: no trouble of the connection
-            self._report(wire, request, plan.epoch, error)
+            self._report(wire, request, plan, error)
 
-    def _report(self, wire: Wire, request: dict[str, Any], epoch: int, error: Exception) -> None:
+    def _report(self, wire: Wire, request: dict[str, Any], plan: EpochPlan, error: Exception) -> None:
         """Tell the driver first: it holds the job's fate. The relay gets the same text and fails the Spark task."""
         report = {
             "op": "error",
-            "epoch": epoch,
+            "epoch": plan.epoch,
+            "job_attempt": plan.job_attempt,
             "level": request["level"],
             "slot": self._slot,
             **as_text(error),

@@ -77,7 +77,7 @@ class SlotRegistry:
         self._lock = threading.Condition()
         self._slots: dict[int, RegisteredSlot] = {}
         self._starting: dict[int, float] = {}  # slot → when its lease ends
-        self._epoch: int | None = None
+        self._running: tuple[int, int] | None = None  # the fence of the epoch that runs
         self._plan = b""
         self._failure: SlotFailure | None = None
         self._closed = False
@@ -95,12 +95,12 @@ class SlotRegistry:
 
     def begin(self, plan: EpochPlan) -> None:
         with self._lock:
-            self._epoch, self._plan, self._failure = plan.epoch, pickle.dumps(plan, protocol=5), None
+            self._running, self._plan, self._failure = plan.fence, pickle.dumps(plan, protocol=5), None
 
     def end(self) -> None:
         """No task of the epoch may start any more: a late, zombie task is refused."""
         with self._lock:
-            self._epoch = None
+            self._running = None
 
     def change_job(self, job: bytes, slots: int) -> None:
         """The job runs in `slots` slots now. Between two epochs: slots that stay get the new job, the others end."""
@@ -188,13 +188,13 @@ class SlotRegistry:
 
     def _find(self, message: dict[str, Any]) -> dict[str, Any]:
         """Where slot i is; or leave to start it; or why the task should not run at all."""
-        slot, epoch = message["slot"], message["epoch"]
+        slot, attempt, epoch = message["slot"], message["job_attempt"], message["epoch"]
         avoid = message.get("unreachable")
         deadline = time.monotonic() + START_TIMEOUT_S
         with self._lock:
             while True:
-                if self._closed or self._epoch != epoch:
-                    return {"refused": f"epoch {epoch} is not running any more (current: {self._epoch})"}
+                if self._closed or self._running != (attempt, epoch):
+                    return {"refused": f"epoch {epoch} of attempt {attempt} is not running any more ({self._now()})"}
                 if self._failure is not None:
                     return {"refused": f"epoch {epoch} has failed already: {self._failure.message}"}
                 known = self._slots.get(slot)
@@ -211,6 +211,9 @@ class SlotRegistry:
                 if not self._lock.wait(timeout=max(0.0, deadline - now)):
                     return {"refused": f"slot {slot} was not up after {START_TIMEOUT_S:.0f} s"}
 
+    def _now(self) -> str:
+        return "none is" if self._running is None else f"epoch {self._running[1]} of attempt {self._running[0]} is"
+
     def _registered(self, wire: Wire, message: dict[str, Any]) -> None:
         """A slot's own connection: hand it the job, then listen until it is gone."""
         entry = RegisteredSlot(
@@ -226,8 +229,8 @@ class SlotRegistry:
                 self.started += 1
                 self._lock.notify_all()
             wire.send_message({"job": self._job})
-        wire.set_timeout(None)
         try:
+            wire.set_timeout(None)
             while True:
                 kind, payload = wire.receive()
                 if kind is Frame.MESSAGE:
@@ -256,15 +259,24 @@ class SlotRegistry:
                 answers[report["slot"]] = report["samples"]
                 self._lock.notify_all()
 
-    def fail(self, epoch: int, message: str) -> None:
-        """The driver itself gives an epoch up: drop its slots, whatever they are doing."""
-        self._failed({"epoch": epoch, "slot": -1, "type": "PenstockError", "message": message, "traceback": ""})
-        for slot in self.slots:
+    def fail(self, plan: EpochPlan, message: str) -> bool:
+        """The driver itself gives an epoch up: drop its slots, whatever they are doing. False: it has ended meanwhile."""
+        attempt, epoch = plan.fence
+        failed = self._failed(
+            {
+                "job_attempt": attempt, "epoch": epoch, "slot": -1,
+                "type": "PenstockError", "message": message, "traceback": "",
+            }
+        )  # fmt: skip
+        for slot in self.slots if failed else ():
             slot.wire.close()
+        return failed
 
-    def _failed(self, report: dict[str, Any]) -> None:
+    def _failed(self, report: dict[str, Any]) -> bool:
+        """Whether this is an error of the epoch that runs, and not of one that ended or of an earlier attempt at it."""
         with self._lock:
-            if report["epoch"] == self._epoch and self._failure is None:
+            current = self._running == (report["job_attempt"], report["epoch"])
+            if current and self._failure is None:
                 self._failure = SlotFailure(
                     epoch=report["epoch"],
                     slot=report["slot"],
@@ -274,3 +286,4 @@ class SlotRegistry:
                     task=report.get("task"),
                 )
                 self._lock.notify_all()
+            return current

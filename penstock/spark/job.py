@@ -35,6 +35,7 @@ from penstock.errors import (
     from_text,
 )
 from penstock.jobmanager.description import JobDescription
+from penstock.jobmanager.epoch import EpochPlan
 from penstock.jobmanager.job_master import JobMaster
 from penstock.jobmanager.restart import RestartState, is_final
 from penstock.operators.sampling import Sample
@@ -260,7 +261,11 @@ class SparkJob:
             with contextlib.suppress(PySparkException):  # a key this Spark does not know or does not let us set
                 session.conf.set(key, value)
         address = RegistryAddress(
-            host=str(self.registry.host), port=self.registry.port, token=self.registry.token, bind=self._bind
+            host=str(self.registry.host),
+            port=self.registry.port,
+            token=self.registry.token,
+            bind=self._bind,
+            job_attempt=self.master.job_attempt,
         )
         heartbeats = (
             session.readStream.format("rate-micro-batch")
@@ -337,7 +342,7 @@ class _Attempt:
         if plan is None:
             return
         self._registry.begin(plan)
-        watchdog = threading.Timer(self._timeout_s, self._give_up, args=(epoch,))
+        watchdog = threading.Timer(self._timeout_s, self._give_up, args=(plan,))
         watchdog.daemon = True
         watchdog.start()
         try:
@@ -350,14 +355,15 @@ class _Attempt:
         if master.finished or master.rescaling:
             self._over.set()
 
-    def _give_up(self, epoch: int) -> None:
+    def _give_up(self, plan: EpochPlan) -> None:
         """An epoch that takes this long hangs: fail it, so that the job goes back to its checkpoint."""
-        self._registry.fail(
-            epoch,
-            f"epoch {epoch} did not end within {self._timeout_s:.0f} s and was given up; a slow function or sink may need a "
+        hangs = self._registry.fail(
+            plan,
+            f"epoch {plan.epoch} did not end within {self._timeout_s:.0f} s and was given up; a slow function or sink may need a "
             "larger penstock.epoch.timeout",
         )
-        self._spark_job._session.sparkContext.cancelAllJobs()
+        if hangs:
+            self._spark_job._session.sparkContext.cancelAllJobs()
 
     def _explain(self, error: BaseException) -> BaseException:
         """The slot's own words instead of Spark's wrapping of them."""

@@ -325,6 +325,7 @@ class Execution:
                     task=task,
                     epoch=epoch,
                     attempt=self._attempt(epoch),
+                    job_attempt=self._plans[epoch].job_attempt,
                     handle=written.handle,
                     uploading=written.uploading,
                     full=taken.contents is None or taken.contents.full,

@@ -31,7 +31,7 @@ def plan(epoch: int) -> EpochPlan:
 def test_a_task_of_an_epoch_that_is_over_gets_no_slot(registry: SlotRegistry) -> None:
     registry.begin(plan(7))
     address = RegistryAddress(host="127.0.0.1", port=registry.port, token=registry.token, bind="127.0.0.1")
-    with pytest.raises(SlotError, match="epoch 6 is not running any more"):
+    with pytest.raises(SlotError, match="epoch 6 of attempt 0 is not running any more"):
         open_slot(address, 0, 6)
 
 
@@ -61,7 +61,9 @@ def test_a_second_process_for_a_slot_is_turned_away(registry: SlotRegistry) -> N
 
 def test_a_failed_epoch_is_refused_to_later_tasks_with_the_reason(registry: SlotRegistry) -> None:
     registry.begin(plan(3))
-    registry._failed({"epoch": 3, "slot": 0, "type": "UserFunctionError", "message": "map raised", "traceback": ""})
+    registry._failed(
+        {"job_attempt": 0, "epoch": 3, "slot": 0, "type": "UserFunctionError", "message": "map raised", "traceback": ""}
+    )
     address = RegistryAddress(host="127.0.0.1", port=registry.port, token=registry.token, bind="127.0.0.1")
     with pytest.raises(SlotError, match="map raised"):
         open_slot(address, 1, 3)
