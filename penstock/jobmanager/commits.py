@@ -1,7 +1,8 @@
 """What makes an epoch last: its checkpoint's manifest, which is the instant of commit, then its output, in that order.
 
 Without checkpoints output is committed when its epoch has ended; with them it waits for the next that completes. A savepoint
-is written from the same acknowledgements and commits nothing.
+is made from the same acknowledgements, holds no committables and commits nothing: it exists only when the output of its epoch
+is committed, so that whoever resumes from it, however soon the job dies, finds that output there and makes none of it again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from penstock.checkpoint.manifest import Manifest, TaskState
 from penstock.checkpoint.store import CheckpointStore
-from penstock.errors import PenstockError
+from penstock.errors import CheckpointFailedError, PenstockError
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.checkpoint_statistics import StatisticsKeeper
 from penstock.jobmanager.checkpointing import Checkpointing, Settled, UploadWatch
@@ -57,13 +58,14 @@ class EpochCommits:
         self._exactly_once = settings.mode == "EXACTLY_ONCE"
         self.chains = StateChains(job.graph, compact_after=settings.compact_after, incremental=settings.incremental)
         self._pre_committed = PreCommitted()
+        self._savepoints: dict[int, PendingSavepoint] = {}  # by epoch: their output is not committed yet
         self._checkpoints = Checkpointing(
             settings,
             uploads,
             self.chains,
             complete=self._complete,
             inherit=self._pre_committed.give_back,
-            declined=aborted.declined,
+            declined=self._declined,
             now_ms=clock,
             statistics=statistics,
         )
@@ -94,8 +96,11 @@ class EpochCommits:
         """All tasks have acknowledged. `finished`: nothing is left to do for the job."""
         epoch = completed.epoch
         self._pre_committed.add(completed.acks)
+        save = None if pending.savepoint is None else self._saving(pending.savepoint, pending, completed, finished)
         if self._store is None:
             self._sinks.commit(epoch, self._pre_committed.take())
+            if save is not None:
+                save()
             return Settled()
         if not self._exactly_once:  # what a failure repeats, or skips, is then the mode's promise
             self._sinks.commit(epoch, self._pre_committed.take())
@@ -107,6 +112,7 @@ class EpochCommits:
             completed=completed,
             committables=self._pre_committed.take(),
             describe=functools.partial(self._manifest, pending, finished=finished),
+            save=save,
         )
         return self._checkpoints.acknowledged(checkpoint, last=pending.plan.last)
 
@@ -127,18 +133,33 @@ class EpochCommits:
             self._sinks.commit(checkpoint.epoch, checkpoint.committables, background=True)
         self._store.subsume()
         self._planner.checkpoint_completed(manifest)
+        if checkpoint.save is not None:
+            self._sinks.wait()
+            checkpoint.save()
         return Settled(size=size, manifest_ms=manifest_ms)
 
-    def save(
-        self,
-        savepoint: PendingSavepoint,
-        pending: PendingEpoch,
-        completed: CompletedEpoch[TaskAck],
-        *,
-        finished: bool,
-    ) -> bool:
-        """Whether the savepoint is there. If not, that is for who asked: the job goes on."""
-        self._reach("before-savepoint", completed.epoch)
+    def _declined(self, epoch: int) -> None:
+        self._aborted.declined(epoch)
+        if (savepoint := self._savepoints.pop(epoch, None)) is not None:
+            # A later checkpoint commits its output, but together with that of later epochs, which the savepoint makes again.
+            savepoint.fail(
+                CheckpointFailedError(
+                    f"savepoint {savepoint.folder} was not taken: checkpoint {epoch} was declined, and with it the output up to "
+                    "there. The job goes on; ask for the savepoint again when the storage answers"
+                )
+            )
+
+    def give_up_savepoints(self, reason: str) -> None:
+        """The checkpoints they wait for will not complete any more."""
+        for savepoint in self._savepoints.values():
+            savepoint.fail(PenstockError(f"savepoint {savepoint.folder} was not taken: {reason}. Ask for it again"))
+        self._savepoints.clear()
+
+    def _saving(
+        self, savepoint: PendingSavepoint, pending: PendingEpoch, completed: CompletedEpoch[TaskAck], finished: bool
+    ) -> Callable[[], None] | None:
+        """How to write it; None if a task could not store its part. That is for who asked: the job goes on."""
+        epoch = completed.epoch
         try:
             savepoint.check(completed.acks)
             tasks = tuple(
@@ -146,12 +167,23 @@ class EpochCommits:
                 for task, ack in sorted(completed.acks.items())
             )
             size = sum(ack.snapshot_bytes for ack in completed.acks.values())
-            savepoint.complete(self._manifest(pending, tasks, {}, size, finished=finished), tasks)
+            manifest = savepoint.described(self._manifest(pending, tasks, {}, size, finished=finished), tasks)
         except (PenstockError, OSError) as error:
             savepoint.fail(error)
-            return False
-        self._reach("after-savepoint", completed.epoch)
-        return True
+            return None
+        self._savepoints[epoch] = savepoint
+
+        def save() -> None:
+            self._reach("before-savepoint", epoch)
+            del self._savepoints[epoch]
+            try:
+                savepoint.complete(manifest)
+            except (PenstockError, OSError) as error:
+                savepoint.fail(error)
+                return
+            self._reach("after-savepoint", epoch)
+
+        return save
 
     def _manifest(
         self,

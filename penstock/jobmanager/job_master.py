@@ -178,7 +178,9 @@ class JobMaster:
         for epoch, pending in self._pending.items():
             if pending.asked is not None:
                 give_up(pending.asked, epoch)
-        self.asked_checkpoints.give_up("the job has ended" if ended else "the job goes back to its last checkpoint")
+        why = "the job has ended" if ended else "the job goes back to its last checkpoint"
+        self.asked_checkpoints.give_up(why)
+        self._commits.give_up_savepoints(why)
         if ended:  # a job that goes back does so at its new parallelism
             self._rescales.job_ended()
 
@@ -337,17 +339,15 @@ class JobMaster:
         finished = plan.finished and self._planner.loops_empty
         settled = self._between.and_(self._commits.epoch_completed(pending, completed, finished=finished))
         self._between = Settled()
-        if plan.last or pending.asked is not None:  # what ends or moves the job finds all output visible
+        if plan.last:  # what ends or moves the job finds all output visible
             self._sinks.wait()
         # Nothing ends the job, stops or moves it without its output. If the checkpoint of this barrier was declined, and that
         # is tolerated, the job goes on: its next epoch, though it may read nothing, is a checkpoint again and has the output.
         committed = self.store is None or self._commits.covers(epoch)
         if plan.last and not committed:
             self._not_the_last(epoch, pending)
-        saved = False
-        if savepoint is not None and (committed or not plan.last):
-            saved = self._commits.save(savepoint, pending, completed, finished=finished)
-        self.finished = committed and (finished or (savepoint is not None and savepoint.ends_run and saved))
+        stopped = savepoint is not None and savepoint.ends_run and savepoint.saved
+        self.finished = committed and (finished or stopped)
         del self._pending[epoch]
         self._rescales.epoch_completed(epoch, pending.asked, finished=self.finished, committed=committed)
         report = epoch_report(

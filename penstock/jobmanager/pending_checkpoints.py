@@ -22,6 +22,7 @@ class PendingCheckpoint:
     completed: CompletedEpoch[TaskAck]
     committables: dict[str, list[Any]]
     describe: Callable[..., Any]  # makes the manifest of tasks, committables and size
+    save: Callable[[], None] | None = None  # writes the savepoint of this epoch, once its output is committed
     started: float = field(default_factory=time.monotonic)
     missing: dict[TaskId, str] = field(default_factory=dict)  # task → the attempt whose upload is awaited
     handles: dict[TaskId, tuple[StateHandle, ...]] = field(default_factory=dict)

@@ -34,6 +34,7 @@ class PendingSavepoint:
         name = f"{savepoint.PREFIX}{job_id[:6]}-{uuid.uuid4().hex[:12]}"
         self._storage: CheckpointStorage = open_storage(f"{directory.rstrip('/')}/{name}")
         self.folder = self._storage.url
+        self.saved = False  # it is there, and who asked knows
 
     @property
     def ends_run(self) -> bool:
@@ -47,18 +48,15 @@ class PendingSavepoint:
                     f"savepoint {self.folder} was not taken: task {task} could not store its part: {ack.savepoint_error}"
                 )
 
-    def complete(self, manifest: Manifest, tasks: tuple[TaskState, ...]) -> None:
-        """The epoch is over and its output committed: write the manifest, tell who asked."""
-        savepoint.complete(
-            self._storage,
-            replace(
-                manifest,
-                kind="savepoint",
-                tasks=tasks,
-                committables={},
-                spark_offsets=savepoint.portable_offsets(self._storage, manifest.spark_offsets),
-            ),
-        )
+    def described(self, manifest: Manifest, tasks: tuple[TaskState, ...]) -> Manifest:
+        """What its manifest will say. At the end of its epoch: what Spark's sources keep beside their offsets goes on changing."""
+        offsets = savepoint.portable_offsets(self._storage, manifest.spark_offsets)
+        return replace(manifest, kind="savepoint", tasks=tasks, committables={}, spark_offsets=offsets)
+
+    def complete(self, manifest: Manifest) -> None:
+        """All output up to its epoch is committed: write the manifest, tell who asked."""
+        savepoint.complete(self._storage, manifest)
+        self.saved = True
         self.request.answer.set_result(self.folder)
 
     def fail(self, error: Exception) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.storage import CheckpointStorage, ObjectStorage
 from penstock.common import Configuration
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
@@ -152,6 +153,33 @@ def numbered_script(splits: int, per_split: int, epochs: int, seed: int = 0) -> 
         if epoch < epochs - 1:
             script.append(Epoch())
     return script
+
+
+UNEVEN_EPOCHS = 7
+
+
+def uneven_script(seed: int = 0) -> list[Any]:
+    """`early` ends in the second epoch, `late` begins in the fourth, `long` brings more with every epoch."""
+    rng = random.Random(seed)
+    script: list[Any] = []
+    numbers = [0, 0, 0]
+    for epoch in range(1, UNEVEN_EPOCHS + 1):
+        brings = (9 if epoch <= 2 else 0, 0 if epoch < 4 else 5, 2 * epoch)
+        for split, (name, count) in enumerate(zip(("early", "late", "long"), brings, strict=True)):
+            if count:
+                script.append(Split(name))
+                script += [(rng.choice(KEYS), split, numbers[split] + n) for n in range(count)]
+                numbers[split] += count
+        if epoch < UNEVEN_EPOCHS:
+            script.append(Epoch())
+    return script
+
+
+def read_until(script: Sequence[Any], manifest: Manifest) -> list[Any]:
+    """What the only source had read of its script at a checkpoint or savepoint: up to the end of an epoch."""
+    (source,) = manifest.sources.values()
+    cuts = [place for place, item in enumerate(script) if isinstance(item, Epoch)]
+    return list(script[: [*cuts, len(script)][int(source["state"]) - 1]])
 
 
 def values_of(script: Sequence[Any]) -> list[tuple[str, int, int]]:

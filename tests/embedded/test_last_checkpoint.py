@@ -23,29 +23,19 @@ from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.requests import JobEndedError, SavepointRequest
 from penstock.jobmanager.rescaling import RescaleRequest
 from penstock.state.choice import StateSettings
-from penstock.testing import CrashPlan, EmbeddedJob, Epoch, FlakyStorage, ListSink, Split, StorageFault
-from tests.embedded.jobs import KEYS, Verdict, counting_job, master_of, memory_storage, settings
+from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, StorageFault
+from tests.embedded.jobs import (
+    UNEVEN_EPOCHS,
+    Verdict,
+    counting_job,
+    master_of,
+    memory_storage,
+    read_until,
+    settings,
+    uneven_script,
+)
 
-EPOCHS = 7
-
-
-def uneven_script(seed: int = 0) -> list[Any]:
-    """`early` ends in the second epoch, `late` begins in the fourth, `long` brings more with every epoch."""
-    rng = random.Random(seed)
-    script: list[Any] = []
-    numbers = [0, 0, 0]
-    for epoch in range(1, EPOCHS + 1):
-        brings = (9 if epoch <= 2 else 0, 0 if epoch < 4 else 5, 2 * epoch)
-        for split, (name, count) in enumerate(zip(("early", "late", "long"), brings, strict=True)):
-            if count:
-                script.append(Split(name))
-                script += [(rng.choice(KEYS), split, numbers[split] + n) for n in range(count)]
-                numbers[split] += count
-        if epoch < EPOCHS:
-            script.append(Epoch())
-    return script
-
-
+EPOCHS = UNEVEN_EPOCHS
 SCRIPT = uneven_script()
 
 
@@ -193,15 +183,7 @@ def test_stopped_after_a_declined_checkpoint_and_resumed_from_the_savepoint_noth
     newest = runtime.master.restored
     assert newest is not None
     # Drained is ended, also if the driver died before it could say where the savepoint is.
-    exact(sink, SCRIPT[: _cut(SCRIPT, newest.sources)] if drain else SCRIPT)
-
-
-def _cut(script: list[Any], sources: Any) -> int:
-    """How far the script was read at a checkpoint: to the end of an epoch."""
-    (state,) = sources.values()
-    read = int(state["state"])
-    cuts = [place for place, item in enumerate(script) if isinstance(item, Epoch)]
-    return cuts[read - 1] if read <= len(cuts) else len(script)
+    exact(sink, read_until(SCRIPT, newest) if drain else SCRIPT)
 
 
 def test_a_drain_whose_checkpoint_is_declined_takes_the_job_back(sink: str, tmp_path: Path) -> None:
