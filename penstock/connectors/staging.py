@@ -14,6 +14,9 @@ from penstock.checkpoint.storage import CheckpointStorage, FileMissingError, ope
 from penstock.errors import CorruptSnapshotError, StorageError
 
 _FOLDER = "staged"
+_DONE = "-done-"
+# Commits whose notes are kept: more than checkpoints are retained, so that one that is fallen back to is known.
+_REMEMBERED = 64
 INLINE_BYTES = 16 * 1024  # as with small snapshots: one file less to sync for every subtask and epoch
 
 
@@ -86,17 +89,44 @@ def commit_name(staged: Sequence[StagedOutput]) -> str:
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:20]
 
 
+def note_done(storage: CheckpointStorage | None, staged: Sequence[StagedOutput], *, sink_id: str) -> None:
+    """For a target that cannot tell: these very outputs are there. Comes before `discard`, so that a commit whose files are
+    gone has its note."""
+    if storage is not None:
+        storage.put(_note(staged, sink_id), b"")
+
+
+def is_done(storage: CheckpointStorage | None, staged: Sequence[StagedOutput], *, sink_id: str) -> bool:
+    """Whether `note_done` was called for these outputs: in this job folder, or in the one they are in, if the job started from
+    another one's checkpoint."""
+    if storage is None:
+        return False
+    note = _note(staged, sink_id)
+    elsewhere = {output.folder for output in staged} - {None, storage.url}
+    return storage.exists(note) or any(open_storage(str(url), create=False).exists(note) for url in elsewhere)
+
+
 def discard(
     storage: CheckpointStorage | None, sink_id: str, *, up_to: int | None = None, after: int | None = None
 ) -> None:
     """Remove files staged by epochs up to one that is committed (leftovers of failed attempts among them), or by epochs
-    after the one a job goes back to."""
+    after the one a job goes back to. Of notes that a commit is done, the newest stay."""
     if storage is None:
         return
+    notes = []
     for path in storage.list(_folder(sink_id)):
         epoch = int(path.rpartition("/")[2].partition("-")[0])
-        if (up_to is not None and epoch <= up_to) or (after is not None and epoch > after):
+        if _DONE in path.rpartition("/")[2]:
+            notes.append((epoch, path))
+        elif (up_to is not None and epoch <= up_to) or (after is not None and epoch > after):
             storage.delete(path)
+    for _, path in sorted(notes)[:-_REMEMBERED]:
+        storage.delete(path)
+
+
+def _note(staged: Sequence[StagedOutput], sink_id: str) -> str:
+    newest = max(output.epoch for output in staged)
+    return f"{_folder(sink_id)}/{newest}{_DONE}{commit_name(staged)}"
 
 
 def _folder(sink_id: str) -> str:

@@ -8,6 +8,7 @@ here says which it is.
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.builder_arguments import instance, names
 from penstock.connectors.sink_values import plain_schema, to_batch
 from penstock.connectors.staged_sink import StagedCommitter, StagingWriter
-from penstock.connectors.staging import StagedOutput, staged_data
+from penstock.connectors.staging import StagedOutput, is_done, note_done, staged_data
 from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
 from penstock.records import Block
 from penstock.spark.sink_writes import (
@@ -34,6 +35,8 @@ from penstock.spark.sink_writes import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_log = logging.getLogger("penstock.spark")
 
 
 class SparkSink(Sink):
@@ -164,6 +167,14 @@ class _SparkCommitter(StagedCommitter):
         self._name, self._write = name, write
 
     def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
+        # First of all: what is committed is staged no longer, and most formats cannot tell which epochs they hold.
+        if is_done(self.storage, staged, sink_id=self.sink_id):
+            _log.info("sink %s: epoch %d is written already", self.sink_id, epoch)
+            return
+        self._write_epoch(epoch, name, staged)
+        note_done(self.storage, staged, sink_id=self.sink_id)
+
+    def _write_epoch(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
         try:
             commit = Commit(sink=f"{staged[-1].job_id}-{self.sink_id}", epoch=epoch, name=name)
             self._write(self._frame(staged), commit)

@@ -49,24 +49,93 @@ def test_a_job_writes_parquet_with_a_folder_for_each_epoch(
     assert len({row["penstock_epoch"] for row in rows}) >= 3
 
 
-def test_a_repeated_commit_replaces_the_epoch_whether_it_went_through_a_file_or_the_driver(
+LARGE = [(n * 7919 % 100_003, NOON.replace(tzinfo=None) + datetime.timedelta(seconds=n)) for n in range(20_000)]
+
+
+def committer_of(sink: SparkSink, folder: Path) -> Committer:
+    """As the driver that takes the job over has it."""
+    committer = sink.create_committer("out")
+    committer.open(LocalStorage(folder / "job"))
+    return committer
+
+
+def staged_files(folder: Path) -> list[str]:
+    return [path for path in LocalStorage(folder / "job").list("staged") if "-done-" not in path]
+
+
+def test_a_write_that_is_repeated_replaces_the_epoch_whether_it_went_through_a_file_or_the_driver(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     sink = SparkSink.parquet(f"file://{tmp_path}/out", schema=SCHEMA)
     small = [(n, NOON.replace(tzinfo=None)) for n in range(3)]
-    large = [(n * 7919 % 100_003, NOON.replace(tzinfo=None) + datetime.timedelta(seconds=n)) for n in range(20_000)]
     committer, one = staged(sink, tmp_path, 1, small)
-    _, two = staged(sink, tmp_path, 1, large)
+    _, two = staged(sink, tmp_path, 1, LARGE)
     assert [output.path is None for output in (*one, *two)] == [True, False]
-    committer.commit(1, [*one, *two])
-    _, again = staged(sink, tmp_path, 1, large)
-    committer.commit(1, [*one, *again])
+    with pytest.MonkeyPatch.context() as patch:  # the driver dies between the write and the note that it was done
+        patch.setattr(LocalStorage, "put", _dies)
+        with pytest.raises(_Died):
+            committer.commit(1, [*one, *two])
+    assert spark.read.parquet(f"file://{tmp_path}/out").count() == 20_003
+    assert len(staged_files(tmp_path)) == 1
+    committer_of(sink, tmp_path).commit(1, [*one, *two])
     frame = spark.read.parquet(f"file://{tmp_path}/out")
     assert frame.count() == 20_003
     assert dict(frame.dtypes)["at"] == "timestamp"
     noon = int(NOON.timestamp())
     assert frame.selectExpr("min(unix_timestamp(at))").collect()[0][0] == noon
-    assert LocalStorage(tmp_path / "job").list("staged") == []
+    assert staged_files(tmp_path) == []
+
+
+class _Died(BaseException):
+    pass
+
+
+def _dies(*arguments: Any) -> None:
+    raise _Died
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "foreach_epoch"])
+def test_a_commit_that_was_done_is_recognised_when_its_staged_files_are_gone(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    out, calls = f"file://{tmp_path}/out", []
+
+    def write(frame: DataFrame, epoch: int) -> None:
+        calls.append(epoch)
+        frame.write.mode("append").parquet(out)
+
+    sink = {
+        "parquet": SparkSink.parquet(out, schema=SCHEMA),
+        "json": SparkSink.format("json", path=out, schema=SCHEMA),
+        "foreach_epoch": SparkSink.foreach_epoch(write, schema=SCHEMA),
+    }[kind]
+    committer, first = staged(sink, tmp_path, 1, LARGE)
+    committer.commit(1, first)
+    _, second = staged(sink, tmp_path, 2, LARGE)
+    committer.commit(2, second)
+    assert first[0].path is not None and staged_files(tmp_path) == []  # they are gone
+    # A driver that died after its commit, and one that goes back to the checkpoint before.
+    for epoch, committables in ((2, second), (1, first)):
+        committer_of(sink, tmp_path).commit(epoch, committables)
+    # A job in a folder of its own that starts from this one's checkpoint.
+    other = sink.create_committer("out")
+    other.open(LocalStorage(tmp_path / "another"))
+    other.commit(2, second)
+    rows = spark.read.json(out) if kind == "json" else spark.read.parquet(out)
+    assert rows.count() == 40_000
+    assert calls == ([1, 2] if kind == "foreach_epoch" else [])
+    # An epoch that was run again is another one, although it has the same number.
+    _, again = staged(sink, tmp_path, 2, LARGE[:15_000])
+    committer_of(sink, tmp_path).commit(2, again)
+    expected = 35_000 if kind == "parquet" else 55_000
+    assert (spark.read.json(out) if kind == "json" else spark.read.parquet(out)).count() == expected
+
+
+def test_output_that_is_gone_and_was_not_committed_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    committer, output = staged(SparkSink.parquet(f"file://{tmp_path}/out", schema=SCHEMA), tmp_path, 1, LARGE)
+    LocalStorage(tmp_path / "job").delete(str(output[0].path))
+    with pytest.raises(PenstockError, match="could not write epoch 1"):
+        committer.commit(1, output)
 
 
 def test_foreach_epoch_gives_the_function_each_epochs_rows_and_number(spark: SparkSession, tmp_path: Path) -> None:
@@ -84,8 +153,12 @@ def test_foreach_epoch_gives_the_function_each_epochs_rows_and_number(spark: Spa
 def test_other_formats_append_and_what_spark_refuses_names_the_sink(spark: SparkSession, tmp_path: Path) -> None:
     sink = SparkSink.format("json", path=f"file://{tmp_path}/out", schema=SCHEMA)
     committer, output = staged(sink, tmp_path, 1, [(1, None)])
-    committer.commit(1, output)
+    with pytest.MonkeyPatch.context() as patch:  # the driver dies between the write and the note that it was done
+        patch.setattr(LocalStorage, "put", _dies)
+        with pytest.raises(_Died):
+            committer.commit(1, output)
     committer.commit(1, output)  # at least once, and it says so
+    committer.commit(1, output)  # but what is known to be there is not repeated
     assert spark.read.json(f"file://{tmp_path}/out").count() == 2
     refused, output = staged(SparkSink.format("no-such-format", path="x", schema=SCHEMA), tmp_path, 1, [(1, None)])
     with pytest.raises(PenstockError, match=r"SparkSink\(no-such-format\) out: Spark could not write epoch 1"):
