@@ -59,6 +59,8 @@ def test_an_interrupted_job_is_suspended_and_can_be_cancelled_for_good(home: Pat
         [sys.executable, "-m", "penstock.cli", "run", "--runtime", "embedded", str(path), "interrupted"],
         stderr=subprocess.PIPE,
         text=True,
+        # As from a shell: below a parent that ignores it (`nohup make test &`) the child would ignore it, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         eventually(lambda: "RUNNING" in command("list").stdout, "the job runs")

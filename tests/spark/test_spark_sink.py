@@ -113,7 +113,8 @@ def test_a_commit_that_was_done_is_recognised_when_its_staged_files_are_gone(
     committer.commit(1, first)
     _, second = staged(sink, tmp_path, 2, LARGE)
     committer.commit(2, second)
-    assert first[0].path is not None and staged_files(tmp_path) == []  # they are gone
+    assert first[0].path is not None
+    assert staged_files(tmp_path) == []  # they are gone
     # A driver that died after its commit, and one that goes back to the checkpoint before.
     for epoch, committables in ((2, second), (1, first)):
         committer_of(sink, tmp_path).commit(epoch, committables)
