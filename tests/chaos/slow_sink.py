@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.connectors.file_sink import committed_files
+from penstock.jobmanager.admission import FIRST_RECORDS
 from penstock.jobmanager.endpoint import Endpoint
 from tests.chaos.slow_sink_job import KEYS
 from tests.jobmanager.programs import jobmanager
@@ -74,6 +75,11 @@ class Phase:
         ended = self.began_ms + SETTLE_S * 1000
         return sorted(epoch["duration_ms"] for epoch in self.epochs.values() if epoch["wall_ms"] >= ended)
 
+    def admitted(self, *, from_s: float = 0.0) -> list[int]:
+        """How many records a source might read, epoch by epoch. Says what the job has learnt of its speed."""
+        began = self.began_ms + from_s * 1000
+        return [int(epoch["admitted"]) for epoch in self.epochs.values() if epoch["wall_ms"] >= began]
+
     def see(self, epochs: Iterable[Mapping[str, Any]]) -> None:
         self.epochs |= {epoch["epoch"]: epoch for epoch in epochs if epoch["wall_ms"] >= self.began_ms}
 
@@ -95,6 +101,7 @@ def judge(before: Phase, slow: Phase, after: Phase, *, epoch_ms: float = TARGET_
     have sooner or later, whatever happens, so it is held against that."""
     settled, durations = slow.settled(), slow.durations()
     peak = max(sample.python_mib for sample in slow.samples)
+    slowly = median(slow.admitted(from_s=SETTLE_S))
     quarter = max(1, len(settled) // 4)
     early = median(sample.python_mib for sample in settled[:quarter])
     late = median(sample.python_mib for sample in settled[-quarter:])
@@ -108,6 +115,8 @@ def judge(before: Phase, slow: Phase, after: Phase, *, epoch_ms: float = TARGET_
         Check(what="Python, MiB late in the slow time", found=late, most=early * 1.05 + 16),
         Check(what="Python, MiB at its peak", found=peak, most=max(s.python_mib for s in before.samples) * 1.1 + 32),
         Check(what="JVM, MiB at its peak", found=max(s.jvm_mib for s in slow.samples), most=HEAP_MIB + 400),
+        Check(what="records of an epoch while slow, of the first", found=slowly / FIRST_RECORDS, most=0.9),
+        Check(what="records of an epoch after, of while slow", found=max(after.admitted()) / slowly, least=2),
         Check(what="records/s after, of before", found=after.rate() / before.rate(), least=0.8),
     ]
 
