@@ -96,7 +96,13 @@ class Manifest:
 
     def file_states(self) -> list[FileState]:
         """Every file this manifest needs."""
-        return [h for task in self.tasks for h in task.handles if isinstance(h, FileState)]
+        states = [h for task in self.tasks for h in task.handles if isinstance(h, FileState)]
+        return [*states, *self.spark_files().values()]
+
+    def spark_files(self) -> dict[str, FileState]:
+        """What Spark's own sources keep beside their offsets, by the name they know it by."""
+        listed = self.spark_offsets.get("files", []) if isinstance(self.spark_offsets, dict) else []
+        return {file["name"]: FileState(path=file["path"], size=file["size"], crc32=file["crc32"]) for file in listed}
 
     def to_bytes(self) -> bytes:
         body = json.dumps(_body_v2(self), sort_keys=True, separators=(",", ":")).encode()

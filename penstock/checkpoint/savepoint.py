@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -55,13 +55,14 @@ def store_files(storage: CheckpointStorage, files: Mapping[str, bytes]) -> list[
     return listed
 
 
-def portable_offsets(storage: CheckpointStorage, offsets: Json) -> Json:
+def portable_offsets(storage: CheckpointStorage, manifest: Manifest, read: Callable[[FileState], bytes]) -> Json:
     """Spark's offsets for a savepoint in `storage`. Spark's file sources keep a log of what they have listed: it comes along,
-    the place it was in does not."""
+    the place it was in does not. `read` gives the content of a file that the manifest names."""
+    offsets = manifest.spark_offsets
     if offsets is None:
         return None
     if "files" in offsets:
-        found = {file["name"]: read_external(file["path"]) for file in offsets["files"]}
+        found = {name: read(file) for name, file in manifest.spark_files().items()}
     else:
         logs = Path(offsets["location"]) / "sources"
         found = {file.relative_to(logs).as_posix(): file.read_bytes() for file in logs.rglob("*") if file.is_file()}
@@ -130,6 +131,12 @@ def read_external(path: str) -> bytes:
         return open_storage(folder, create=False).get(name)
     except FileMissingError as error:
         raise CorruptSnapshotError(f"{path}: the file is missing: {_ADVICE}") from error
+
+
+def read_external_state(handle: FileState) -> bytes:
+    data = read_external(handle.path)
+    verify(handle, data)
+    return data
 
 
 def verify(handle: FileState, data: bytes, *, source: str | None = None) -> None:

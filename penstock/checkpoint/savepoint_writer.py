@@ -227,7 +227,7 @@ class SavepointWriter:
                 )
             )
         statistics = {**self._manifest.statistics, "stateful": sorted(self.operators())}
-        offsets = savepoint.portable_offsets(storage, self._manifest.spark_offsets)
+        offsets = savepoint.portable_offsets(storage, self._manifest, savepoint.read_external_state)
         savepoint.complete(
             storage, replace(self._manifest, tasks=tuple(tasks), statistics=statistics, spark_offsets=offsets)
         )

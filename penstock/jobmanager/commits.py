@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.checkpoint.manifest import Manifest, TaskState
+from penstock.checkpoint.savepoint import read_external_state
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CheckpointFailedError, PenstockError
 from penstock.jobmanager.aborted import AbortedCheckpoints
@@ -167,7 +168,8 @@ class EpochCommits:
                 for task, ack in sorted(completed.acks.items())
             )
             size = sum(ack.snapshot_bytes for ack in completed.acks.values())
-            manifest = savepoint.described(self._manifest(pending, tasks, {}, size, finished=finished), tasks)
+            read = read_external_state if self._store is None else self._store.read_state
+            manifest = savepoint.described(self._manifest(pending, tasks, {}, size, finished=finished), tasks, read)
         except (PenstockError, OSError) as error:
             savepoint.fail(error)
             return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from penstock.checkpoint import layout, savepoint
-from penstock.checkpoint.manifest import Manifest, TaskState
+from penstock.checkpoint.manifest import FileState, Manifest, TaskState
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.errors import ConfigurationError, PenstockError, StorageError
 from penstock.jobmanager.epoch import TaskAck
@@ -48,9 +48,12 @@ class PendingSavepoint:
                     f"savepoint {self.folder} was not taken: task {task} could not store its part: {ack.savepoint_error}"
                 )
 
-    def described(self, manifest: Manifest, tasks: tuple[TaskState, ...]) -> Manifest:
-        """What its manifest will say. At the end of its epoch: what Spark's sources keep beside their offsets goes on changing."""
-        offsets = savepoint.portable_offsets(self._storage, manifest.spark_offsets)
+    def described(
+        self, manifest: Manifest, tasks: tuple[TaskState, ...], read: Callable[[FileState], bytes]
+    ) -> Manifest:
+        """What its manifest will say. At the end of its epoch: what Spark's sources keep beside their offsets goes on changing.
+        `read` is of the job folder."""
+        offsets = savepoint.portable_offsets(self._storage, manifest, read)
         return replace(manifest, kind="savepoint", tasks=tasks, committables={}, spark_offsets=offsets)
 
     def complete(self, manifest: Manifest) -> None:

@@ -202,9 +202,9 @@ class SparkJob:
         assert self.registry is not None
         run = _Attempt(self, self.registry)
         location = self._checkpoint_location()
-        log = SparkLog(location)
+        attempt = f"{self.master.generation}.{self.master.job_attempt}"
+        log = SparkLog(location=location, store=self.master.store, attempt=attempt)
         log.seed(self.master.restored, self._job.graph.slots, len(self._spark_sources))
-        self._forget_older_logs(location)
         run.log = log
         query: StreamingQuery | None = None
         try:
@@ -221,36 +221,14 @@ class SparkJob:
             if query is not None and query.isActive:
                 query.stop()
             close_unused_callbacks(self._session)
-            if self._log_folder() is None:
-                shutil.rmtree(location, ignore_errors=True)
+            shutil.rmtree(location, ignore_errors=True)
 
     def _checkpoint_location(self) -> Path:
-        """Spark's own log: on memory or local disk, thrown away with the query, because ours is the truth. With
-        sources that Spark reads it lives in the job folder: their positions are in it."""
-        base = self._log_folder()
-        if base is not None:
-            base.mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=f"{self.master.generation}-{self.master.job_attempt}-", dir=base))
+        """Spark's own log, thrown away with the query because ours is the truth: in memory, unless a source of Spark's keeps a
+        log of all files it has seen in it."""
         shared_memory = Path("/dev/shm")
-        return Path(tempfile.mkdtemp(prefix="penstock-", dir=shared_memory if shared_memory.is_dir() else None))
-
-    def _log_folder(self) -> Path | None:
-        """Where Spark's logs are kept from one attempt to the next; None: nothing in them is needed again."""
-        storage = self.master.storage
-        if not self._spark_sources or storage is None or not storage.url.startswith("file:"):
-            return None
-        return Path(storage.url.removeprefix("file://")) / "spark"
-
-    def _forget_older_logs(self, current: Path) -> None:
-        """All but the new log and the one the newest checkpoint names: until this attempt has a checkpoint of its own,
-        another failure starts from that one again."""
-        base, manifest = self._log_folder(), self.master.restored
-        if base is None:
-            return
-        named = None if manifest is None or not manifest.spark_offsets else manifest.spark_offsets.get("location")
-        for older in base.iterdir():
-            if older != current and str(older) != named:
-                shutil.rmtree(older, ignore_errors=True)
+        in_memory = shared_memory.is_dir() and not self._spark_sources
+        return Path(tempfile.mkdtemp(prefix="penstock-", dir=shared_memory if in_memory else None))
 
     def _frame(self) -> DataFrame:
         assert self.registry is not None
@@ -351,7 +329,7 @@ class _Attempt:
             watchdog.cancel()
             self._registry.end()
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
-        master.complete_epoch(epoch, acks, spark_offsets=progress.to_json() if sources else None)
+        master.complete_epoch(epoch, acks, spark_offsets=log.position(progress) if sources and plan.snapshot else None)
         if master.finished or master.rescaling:
             self._over.set()
 

@@ -2,6 +2,9 @@
 
 A folder with `metadata`, `offsets/n-1`, `offsets/n` and `commits/n` makes a new query go on at batch n + 1. Batch b is
 epoch b + 1. The first line of offsets in every file is the heartbeat's, then one a Spark source, in plan order.
+
+The folder is thrown away with its query. Some sources keep more than an offset: Spark's file source has a log of the files
+it has listed below `sources/`, and an offset is a number in it. That goes into our checkpoints with the offsets.
 """
 
 from __future__ import annotations
@@ -9,22 +12,24 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.savepoint import read_external
+from penstock.checkpoint import layout
+from penstock.checkpoint.manifest import FileState, Manifest
+from penstock.checkpoint.store import CheckpointStore
 from penstock.connectors.base import Json
-from penstock.errors import CorruptSnapshotError, PenstockError
+from penstock.errors import PenstockError
+
+_COMPACTED = ".compact"
+_NOT_OF_A_LOG = 1 << 62  # whatever another source keeps: always needed
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Offsets of Spark's own sources at the end of a batch and of the one before."""
 
-    location: str
     batch: int
     lines: tuple[str, ...]
     before: tuple[str, ...]
@@ -34,14 +39,16 @@ class Progress:
         now = self.lines[index + 1]
         return now != "-" and (len(self.before) <= index + 1 or self.before[index + 1] != now)
 
-    def to_json(self) -> Json:
-        return {"location": self.location, "batch": self.batch, "lines": list(self.lines)}
 
-
+@dataclass(slots=True, kw_only=True)
 class SparkLog:
-    def __init__(self, location: Path) -> None:
-        self._location = location
-        self._before: tuple[str, ...] = ()
+    """Of one query. `attempt` is unique among all attempts of the job."""
+
+    location: Path
+    store: CheckpointStore | None
+    attempt: str
+    _before: tuple[str, ...] = ()
+    _stored: dict[str, FileState] = field(default_factory=dict)
 
     def seed(self, manifest: Manifest | None, slots: int, sources: int) -> None:
         """Prepare the folder so that the next batch is the one after the checkpoint's epoch."""
@@ -57,41 +64,71 @@ class SparkLog:
                     "Spark: it was taken by a job with other sources. Resume the job it belongs to, or start in a new folder"
                 )
             lines += manifest.spark_offsets["lines"][1:]
-            self._copy_sources(manifest.spark_offsets)
+            self._bring_back(manifest)
         head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": manifest.created_ms, "conf": {}})
         text = "\n".join(["v1", head, *lines])
-        (self._location / "offsets").mkdir(exist_ok=True)
-        (self._location / "commits").mkdir(exist_ok=True)
-        (self._location / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        (self.location / "offsets").mkdir(exist_ok=True)
+        (self.location / "commits").mkdir(exist_ok=True)
+        (self.location / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
         for number in (batch - 1, batch):
             if number >= 0:
-                (self._location / "offsets" / str(number)).write_text(text)
-        (self._location / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+                (self.location / "offsets" / str(number)).write_text(text)
+        (self.location / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         self._before = tuple(lines)
 
-    def _copy_sources(self, offsets: Json) -> None:
-        """File sources keep a log of what they have listed under `sources/`; the new query needs it. A savepoint brings
-        it along, a checkpoint names the folder of the query that took it."""
-        if "files" in offsets:
-            for file in offsets["files"]:
-                data = read_external(file["path"])
-                if (len(data), zlib.crc32(data)) != (file["size"], file["crc32"]):
-                    raise CorruptSnapshotError(
-                        f"{file['path']}: is damaged: resume from another savepoint, or bring the file back from a copy"
-                    )
-                target = self._location / "sources" / file["name"]
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
-            return
-        old = Path(offsets["location"])
-        if (old / "sources").is_dir() and old != self._location:
-            shutil.copytree(old / "sources", self._location / "sources", dirs_exist_ok=True)
+    def _bring_back(self, manifest: Manifest) -> None:
+        assert self.store is not None
+        for name, file in manifest.spark_files().items():
+            target = self.location / "sources" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(self.store.read_state(file))
+        location = (manifest.spark_offsets or {}).get("location")
+        if (
+            location is not None and (Path(location) / "sources").is_dir()
+        ):  # of a checkpoint that has no files of its own
+            shutil.copytree(Path(location) / "sources", self.location / "sources", dirs_exist_ok=True)
 
     def progress(self, batch: int) -> Progress:
         """What the batch that is running now reads: Spark has logged it before it calls us."""
-        path = self._location / "offsets" / str(batch)
+        path = self.location / "offsets" / str(batch)
         content: list[Any] = path.read_text().split("\n") if path.exists() else []
         lines = tuple(content[2:])
-        progress = Progress(str(self._location), batch, lines, self._before)
+        progress = Progress(batch, lines, self._before)
         self._before = lines
         return progress
+
+    def position(self, progress: Progress) -> Json:
+        """What a snapshot says of the batch that is running now. For a checkpoint, with the sources' own files: those that no
+        earlier one of this query has stored are stored. Without a store, for a savepoint, where they are."""
+        position: dict[str, Json] = {"batch": progress.batch, "lines": list(progress.lines)}
+        if self.store is None:
+            return {**position, "location": str(self.location)}
+        files = {}
+        for name in self._needed():
+            if name not in self._stored:
+                state = layout.state_name(f"spark_{name}", 0, self.attempt)
+                data = (self.location / "sources" / name).read_bytes()
+                self._stored[name] = self.store.write_state(progress.batch + 1, state, data)
+            files[name] = self._stored[name]
+        self._stored = files
+        listed: list[Json] = [
+            {"name": name, "path": file.path, "size": file.size, "crc32": file.crc32} for name, file in files.items()
+        ]
+        return {**position, "files": listed}
+
+    def _needed(self) -> list[str]:
+        """A log of files has a file for each batch that found some; from time to time one takes in all before it."""
+        sources = self.location / "sources"
+        found = sorted(file for file in sources.rglob("*") if file.is_file() and not file.name.startswith("."))
+        compacted: dict[Path, int] = {}
+        for file in found:
+            if file.name.endswith(_COMPACTED):
+                compacted[file.parent] = max(_number(file), compacted.get(file.parent, 0))
+        return [
+            file.relative_to(sources).as_posix() for file in found if _number(file) >= compacted.get(file.parent, 0)
+        ]
+
+
+def _number(file: Path) -> int:
+    number = file.name.removesuffix(_COMPACTED)
+    return int(number) if number.isdecimal() else _NOT_OF_A_LOG

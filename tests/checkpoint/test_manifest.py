@@ -124,6 +124,9 @@ def test_a_whole_file_with_impossible_content_is_refused() -> None:
 
 def test_file_states_are_all_the_files_and_only_they() -> None:
     assert [state.path for state in manifest().file_states()] == ["checkpoints/chk-9/count-0-a.state"]
+    log = {"name": "1/0", "path": "checkpoints/chk-9/spark_1_0-0-a.state", "size": 1, "crc32": 2}
+    with_a_log = manifest(spark_offsets={"batch": 8, "lines": ["-"], "files": [log]})
+    assert [state.path for state in with_a_log.file_states()] == ["checkpoints/chk-9/count-0-a.state", log["path"]]
 
 
 def test_a_subtask_beyond_the_parallelism_cannot_be_described() -> None:

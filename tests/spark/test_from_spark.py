@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.common import Configuration, Duration, RestartStrategies, Time, WatermarkStrategy
+from penstock.common import Configuration, Duration, RestartStrategies, Time, Types, WatermarkStrategy
+from penstock.connectors.file_sink import FileSink, committed_files
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.aggregates import count, sum_
 from penstock.datastream.functions import MapFunction
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.errors import JobDefinitionError
+from penstock.errors import JobDefinitionError, JobFailedError
 
 pytestmark = pytest.mark.spark
 
@@ -87,32 +89,72 @@ def test_a_windowed_aggregate_over_a_spark_stream_is_exact(
     assert got == expected
 
 
-class FailsTwice(MapFunction):
-    """Twice at the same record: the second attempt fails before it has a checkpoint of its own."""
+class Fails(MapFunction):
+    """So often at the same record: the second attempt fails before it has a checkpoint of its own."""
 
-    def __init__(self, proof: str) -> None:
-        self.proof = proof
+    def __init__(self, proof: Path, at: int, times: int) -> None:
+        self.proof, self.at, self.times = str(proof), at, times
 
     def map(self, value: Any) -> Any:
         fired = Path(self.proof).read_text() if Path(self.proof).exists() else ""
-        if value.time == 12_000 and len(fired) < 2:
+        if value.time == self.at and len(fired) < self.times:
             Path(self.proof).write_text(fired + "x")
-            raise RuntimeError("twice")
+            raise RuntimeError("on purpose")
         return value.user, value.time
 
 
+@pytest.fixture
+def compacting(spark: SparkSession) -> Iterator[None]:
+    """Spark's log of files is compacted at every third entry instead of every tenth."""
+    spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", 3)
+    yield
+    spark.conf.unset("spark.sql.streaming.fileSource.log.compactInterval")
+
+
+@pytest.mark.parametrize("storage", ["filesystem", "jobmanager"])
 def test_a_failure_goes_back_to_the_position_of_the_last_checkpoint(
-    spark: SparkSession, configuration: Configuration, tmp_path: Path
+    storage: str, spark: SparkSession, configuration: Configuration, compacting: None, tmp_path: Path
 ) -> None:
     events = write_events(tmp_path / "in")
+    configuration.set_string("execution.checkpointing.storage", storage)
     env = environment(configuration)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10))
     proof = tmp_path / "proof"
-    stream = env.from_spark(frame(spark, tmp_path / "in"), split="source", bounded=True).map(FailsTwice(str(proof)))
+    failing = Fails(proof, at=12_000, times=2)
+    stream = env.from_spark(frame(spark, tmp_path / "in"), split="source", bounded=True).map(failing)
     with stream.execute_and_collect() as results:
         got = Counter(results)
     assert proof.read_text() == "xx"
     assert got == Counter(zip(events.column("user").to_pylist(), events.column("time").to_pylist(), strict=True))
+
+
+def test_a_job_folder_that_was_moved_holds_all_that_a_file_source_of_sparks_needs(
+    spark: SparkSession, configuration: Configuration, compacting: None, tmp_path: Path
+) -> None:
+    """The driver ends in the fourth file and its successor finds nothing but the job folder: as on another host."""
+    events = write_events(tmp_path / "in")
+
+    def job(config: Configuration) -> StreamExecutionEnvironment:
+        env = environment(config)
+        env.set_restart_strategy(RestartStrategies.no_restart())
+        failing = Fails(tmp_path / "proof", at=17_000, times=1)
+        stream = env.from_spark(frame(spark, tmp_path / "in"), bounded=True).uid("in").map(failing).uid("map")
+        stream.map(str, Types.STRING()).uid("text").sink_to(FileSink.text(tmp_path / "out")).uid("out")
+        return env
+
+    with pytest.raises(JobFailedError, match="on purpose"):
+        job(configuration).execute("moved")
+    assert (tmp_path / "proof").read_text() == "x"
+    (tmp_path / "job").rename(tmp_path / "elsewhere")
+    names = [path.name for path in (tmp_path / "elsewhere").rglob("spark_*.state")]
+    assert any("compact" in name for name in names), names  # the log has been compacted, and only that is needed
+    configuration.set_string("penstock.job.dir", str(tmp_path / "elsewhere"))
+    job(configuration).execute("moved")
+    lines = [line for path in committed_files(tmp_path / "out") for line in Path(path).read_text().splitlines()]
+    rows = zip(events.column("user").to_pylist(), events.column("time").to_pylist(), strict=True)
+    assert Counter(lines) == Counter(map(str, rows))
+    stored = {path.name for path in (tmp_path / "elsewhere").rglob("spark_*.state")}
+    assert len(stored) <= 3 * 3, stored  # retention takes them with their checkpoints
 
 
 def test_a_frame_that_is_not_a_stream_and_a_column_that_is_not_there_are_refused(
