@@ -1,13 +1,12 @@
 """Types without parts: what a type is, numbers, text, dates and times, and whatever is pickled.
 
 A type whose `to_arrow` is not None promises that its values survive the trip: with `t = x.to_arrow()`,
-`x.from_internal_type(pa.array([x.to_internal_type(v)], t).to_pylist()[0]) == v`, up to the precision the type declares
-(FLOAT is 32 bits wide, time zones of SQL_TIMESTAMP are dropped after conversion to UTC). All others are pickled.
+`x.from_internal_type(exact_array([x.to_internal_type(v)], t).to_pylist()[0]) == v`, up to the precision the type declares
+(FLOAT is 32 bits wide); what is no value of the type is refused. All others are pickled.
 """
 
 from __future__ import annotations
 
-import datetime
 import inspect
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -117,18 +116,10 @@ class TimeTypeInfo(TypeInformation):
 
 
 class TimestampTypeInfo(TypeInformation):
-    """`datetime.datetime` without a time zone; one with a zone comes back as the same moment in UTC, zone dropped."""
+    """`datetime.datetime` without a time zone; one with a zone is refused."""
 
     def to_arrow(self) -> pa.DataType | None:
         return pa.timestamp("us")
-
-    def need_conversion(self) -> bool:
-        return True
-
-    def to_internal_type(self, obj: Any) -> Any:
-        if isinstance(obj, datetime.datetime) and obj.tzinfo is not None:
-            return obj.astimezone(datetime.UTC).replace(tzinfo=None)
-        return obj
 
 
 class PickledBytesTypeInfo(TypeInformation):

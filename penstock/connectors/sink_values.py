@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.exact_arrays import exact_array
 from penstock.connectors.errors import BadRecordError
 from penstock.records import Block, Columns
 
@@ -83,7 +84,8 @@ def _plain_tuples(values: list[Any], schema: pa.Schema) -> pa.RecordBatch | None
     if set(map(type, values)) != {tuple} or set(map(len, values)) != {len(schema)}:
         return None
     try:
-        arrays = [pa.array(column, field.type) for column, field in zip(zip(*values, strict=True), schema, strict=True)]
+        columns = zip(zip(*values, strict=True), schema, strict=True)
+        arrays = [exact_array(column, field.type) for column, field in columns]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
         return None
     if any(array.null_count and not field.nullable for array, field in zip(arrays, schema, strict=True)):
@@ -92,7 +94,7 @@ def _plain_tuples(values: list[Any], schema: pa.Schema) -> pa.RecordBatch | None
 
 
 def _from_mappings(mappings: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [pa.array([mapping.get(field.name) for mapping in mappings], field.type) for field in schema]
+    arrays = [exact_array([mapping.get(field.name) for mapping in mappings], field.type) for field in schema]
     for field, array in zip(schema, arrays, strict=True):
         if not field.nullable and array.null_count:
             raise ValueError(f"the field {field.name} must not be null")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.operators.base import Operator
 from penstock.operators.routing import Router
@@ -13,15 +13,19 @@ from penstock.records import Block
 class ChainOutput:
     """Output of one operator: chained operators first, then the exchanges that start here."""
 
-    __slots__ = ("chained", "chained_sides", "routers", "side_routers")
+    __slots__ = ("_check", "chained", "chained_sides", "routers", "side_routers")
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[Block], None] | None = None) -> None:
+        """`check` refuses a block for the operators chained here; exchanges check what they send themselves."""
+        self._check = check
         self.chained: list[Operator] = []
         self.chained_sides: dict[str, list[Operator]] = {}
         self.routers: list[Router] = []
         self.side_routers: dict[str, list[Router]] = {}
 
     def block(self, block: Block) -> None:
+        if self.chained and self._check is not None:
+            self._check(block)
         for operator in self.chained:
             operator.process(0, block)
         for router in self.routers:

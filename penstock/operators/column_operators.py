@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.exact_arrays import DoesNotFit, exact_array
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import _create_row
 from penstock.datastream.functions.batches import MapBatchesFunction
@@ -223,9 +224,9 @@ class MapBatchesOperator(Operator):
             )
         try:
             return event_times(
-                timestamps if isinstance(timestamps, pa.Array) else pa.array(timestamps, pa.int64()), what
+                timestamps if isinstance(timestamps, pa.Array) else exact_array(timestamps, pa.int64()), what
             )
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, DoesNotFit) as error:
             raise PenstockError(f"{what} are not milliseconds: {error}") from error
 
     def _where(self) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.exact_arrays import DoesNotFit, check_fits, exact_array
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.common.types import Row, RowKind
 from penstock.errors import PenstockError
+from penstock.operators.base import shorten
 from penstock.records import Block, Columns, Rows, TimestampArray
 
 
@@ -125,31 +128,65 @@ def to_columns(block: Block, type_info: TypeInformation, where: str) -> Block:
     which only some have a timestamp stay rows."""
     if isinstance(block, Columns) or (block.timestamps is not None and None in block.timestamps):
         return block
+    arrays: list[pa.Array] = []
+    schema = _each_field(block.values, type_info, where, lambda values, kind: arrays.append(exact_array(values, kind)))
+    stamps = None if block.timestamps is None else np.asarray(block.timestamps, dtype=np.int64)
+    return Columns(pa.RecordBatch.from_arrays(arrays, schema=schema), stamps)
+
+
+def check_rows(block: Block, type_info: TypeInformation, where: str) -> None:
+    """Refuse what `to_columns` refuses, where rows stay rows: whether a record fits must not depend on how far it travels."""
+    if isinstance(block, Rows) and block.values:
+        _each_field(block.values, type_info, where, check_fits)
+
+
+def _each_field(
+    values: list[Any], type_info: TypeInformation, where: str, do: Callable[[Sequence[Any], pa.DataType], Any]
+) -> pa.Schema:
+    """`do` something with the values of each field of typed rows, and say whose value it was when that fails."""
     assert isinstance(type_info, (RowTypeInfo, TupleTypeInfo))
     struct = type_info.to_arrow()
     assert struct is not None
-    flat = isinstance(type_info, TupleTypeInfo) and not any(t.need_conversion() for t in type_info.get_field_types())
-    try:
-        if flat and all(type(value) is tuple and len(value) == struct.num_fields for value in block.values):
-            columns = zip(*block.values, strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, struct, strict=True)]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(struct)))
-        else:
-            rows = pa.array([type_info.to_internal_type(value) for value in block.values], struct)
-            batch = pa.RecordBatch.from_struct_array(rows)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError, PenstockError) as error:
-        raise PenstockError(
-            f"{where} declares the type {type_info}, but gave {_first_misfit(block.values, type_info)!r} ({error}): declare "
-            "the type the function really gives, or leave it out"
-        ) from error
-    stamps = None if block.timestamps is None else np.asarray(block.timestamps, dtype=np.int64)
-    return Columns(batch, stamps)
-
-
-def _first_misfit(values: list[Any], type_info: RowTypeInfo | TupleTypeInfo) -> Any:
-    for value in values:
+    schema = pa.schema(list(struct))
+    columns = _fields(values, type_info, where)
+    for field, column in zip(schema, columns, strict=True):
         try:
-            pa.array([type_info.to_internal_type(value)], type_info.to_arrow())
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError, PenstockError):
-            return value
-    return values[0]
+            do(column, field.type)
+        except DoesNotFit as error:
+            raise _misfit(where, type_info, values[error.position], f"field {field.name!r} is {error}") from error
+    return schema
+
+
+def _fields(values: list[Any], type_info: RowTypeInfo | TupleTypeInfo, where: str) -> Sequence[Sequence[Any]]:
+    """The values of each field, as Arrow takes them."""
+    names = type_info.get_field_names()
+    if not values:
+        return [()] * len(names)
+    if not any(t.need_conversion() for t in type_info.get_field_types()):
+        kinds = set(map(type, values))
+        if kinds == {tuple} and set(map(len, values)) == {len(names)}:
+            return list(zip(*values, strict=True))
+        if (
+            kinds == {Row}
+            and isinstance(type_info, RowTypeInfo)
+            and all(row._fields == names and row._row_kind is RowKind.INSERT for row in values)
+            and {len(row._values) for row in values} == {len(names)}
+        ):
+            return list(zip(*[row._values for row in values], strict=True))
+    structs = []
+    value: Any = None
+    try:
+        for value in values:
+            if value is None:
+                raise ValueError("None is no record")
+            structs.append(type_info.to_internal_type(value))
+    except (AttributeError, KeyError, TypeError, ValueError, PenstockError) as error:
+        raise _misfit(where, type_info, value, str(error)) from error
+    return [[struct[name] for struct in structs] for name in names]
+
+
+def _misfit(where: str, type_info: TypeInformation, record: Any, why: str) -> PenstockError:
+    return PenstockError(
+        f"{where} declares the type {type_info}, but gave {shorten(record)}: {why}. Declare the type the function really "
+        "gives, convert the value in the function, or leave the type out"
+    )

@@ -15,10 +15,12 @@ from penstock.graph.job_graph import JobEdge
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator
 from penstock.operators.chain_output import ChainOutput
-from penstock.operators.convert import to_columns, travels_as_arrow
+from penstock.operators.convert import check_rows, to_columns, travels_as_arrow
 from penstock.operators.routing import Router, create_router
+from penstock.operators.simple import FilterOperator
 from penstock.protocol.events import Event
 from penstock.protocol.ids import NodeId, TaskId, VertexId
+from penstock.records import Block
 
 Emit: TypeAlias = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
 
@@ -33,8 +35,8 @@ class Wiring:
 def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) -> Wiring:
     """Fresh operators of a task, before `setup`."""
     vertex = graph.vertex(task)
-    outputs = {node.id: ChainOutput() for node in vertex.nodes}
     operators = {node.id: _load(node) for node in vertex.nodes}
+    outputs = {node.id: ChainOutput(_check(node, operators[node.id])) for node in vertex.nodes}
     for edge in vertex.chained:
         output, operator = outputs[edge.source], operators[edge.target]
         if edge.tag is None:
@@ -51,6 +53,14 @@ def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) ->
         else:
             outputs[edge.source].side_routers.setdefault(edge.tag, []).append(router)
     return Wiring(operators=operators, outputs=outputs, routers=routers)
+
+
+def _check(node: StreamNode, operator: Operator) -> Callable[[Block], None] | None:
+    """What an operator makes is checked against its declared type; what it hands on has been."""
+    made = operator.gives == "rows" and not isinstance(operator, FilterOperator)
+    if made and node.output_type is not None and travels_as_arrow(node.output_type):
+        return partial(check_rows, type_info=node.output_type, where=f"operator {node.where}")
+    return None
 
 
 def _load(node: StreamNode) -> Operator:
@@ -75,5 +85,5 @@ def _router(graph: ExecutionGraph, task: TaskId, job_edge: JobEdge, send: Emit, 
         block_size=block_size,
     )
     if declared is not None and travels_as_arrow(declared):
-        router.pack = partial(to_columns, type_info=declared, where=f"operator {source.name!r}")
+        router.pack = partial(to_columns, type_info=declared, where=f"operator {source.where}")
     return router

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.common.exact_arrays import exact_array
 from penstock.connectors.base import Source, SplitRange
 from penstock.errors import PenstockError
 from penstock.records import Block, Columns, SideRows
@@ -101,5 +102,5 @@ def _to_batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
     values = [value if isinstance(value, (tuple, list)) else (value,) for value in block.values]
     columns = list(zip(*values, strict=True)) or [()] * len(schema)
     return pa.RecordBatch.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+        [exact_array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )

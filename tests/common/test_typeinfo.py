@@ -149,12 +149,6 @@ def test_records_that_do_not_fit_the_declared_type_are_named() -> None:
         Types.ROW([Types.INT()]).to_internal_type(Row.of_kind(RowKind.DELETE, 1))
 
 
-def test_a_timestamp_with_a_zone_comes_back_as_the_same_moment_in_utc() -> None:
-    zone = datetime.timezone(datetime.timedelta(hours=2))
-    value = Types.SQL_TIMESTAMP().to_internal_type(datetime.datetime(2024, 1, 1, 1, tzinfo=zone))
-    assert value == datetime.datetime(2023, 12, 31, 23)
-
-
 def test_a_row_type_needs_as_many_different_names_as_types() -> None:
     with pytest.raises(ValueError, match="1 types but the names"):
         Types.ROW_NAMED(["a", "b"], [Types.INT()])
