@@ -12,7 +12,20 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "penstock"
-PURE = {"abc", "collections", "dataclasses", "enum", "functools", "html", "itertools", "json", "math", "re", "typing"}
+PURE = {
+    "abc",
+    "collections",
+    "dataclasses",
+    "enum",
+    "functools",
+    "hashlib",
+    "html",
+    "itertools",
+    "json",
+    "math",
+    "re",
+    "typing",
+}
 
 
 def imports(node: ast.AST) -> Iterator[str]:

@@ -11,8 +11,9 @@ from penstock.errors import StorageError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.operators.subtask_snapshot import SnapshotContents
 from penstock.protocol.ids import TaskId
+from penstock.protocol.input_facts import Lineage, is_of
 from penstock.state import snapshot_file
-from penstock.state.operator_lists import OPERATOR_KINDS, UNION, Dealer
+from penstock.state.operator_lists import ENGINE_UNION, OPERATOR_KINDS, UNION, Dealer
 from penstock.state.snapshot_file import TableDelta
 
 _CHANNEL_KIND = "channel"  # a table of its own: number on the way → (channel, event)
@@ -64,6 +65,7 @@ def contents_of(
         operators=[node.operator_id for node in vertex.nodes],
         subtask=task.subtask,
         parallelism=vertex.parallelism,
+        lineage=graph.lineage(vertex.id),
         read=read,
     )
 
@@ -75,14 +77,15 @@ def contents_for(
     operators: Iterable[str],
     subtask: int,
     parallelism: int,
+    lineage: Lineage,
     read: Callable[[StateHandle], bytes],
 ) -> Iterator[SnapshotContents]:
     """The snapshots a subtask restores from, oldest first per old subtask. `operators` are those of its vertex: they may
     have been chained otherwise when the checkpoint was taken.
 
-    With unchanged parallelism only its own files are read, and the others' if there are union lists. Otherwise all of the
-    vertex's: keyed entries are filtered by key group when they are loaded, list state is dealt out element by element, union
-    state goes to everyone.
+    With unchanged parallelism only its own files are read, and the others' if there are union lists or if its senders are not
+    who they were: then it must know how far event time was in each of them. Otherwise all of the vertex's: keyed entries
+    are filtered by key group when they are loaded, list state is dealt out element by element, union state goes to everyone.
     """
     mine = _tasks_of(manifest, state_id, set(operators))
     same = [t for t in mine if t.vertex == state_id and t.parallelism == parallelism and t.subtask == subtask]
@@ -93,9 +96,10 @@ def contents_for(
                 yield last
             last = contents
         union = last is not None and any(table.kind == UNION for table in last.tables)
-        for task in mine if union else same:  # in the same order for everyone
+        changed = last is not None and last.gate is not None and not is_of(last.gate, lineage)
+        for task in mine if union or changed else same:  # in the same order for everyone
             if task is not same[0]:
-                yield from map(_union_only, chain_contents(task, read))
+                yield from (_shared(contents, changed) for contents in chain_contents(task, read))
             elif last is not None:
                 yield last
         return
@@ -139,6 +143,11 @@ def chain_contents(task: TaskState, read: Callable[[StateHandle], bytes]) -> Ite
         yield contents
 
 
-def _union_only(contents: SnapshotContents) -> SnapshotContents:
-    """Another subtask's part of the union lists."""
-    return SnapshotContents(tables=[table for table in contents.tables if table.kind == UNION], gate=None)
+def _shared(contents: SnapshotContents, changed: bool) -> SnapshotContents:
+    """What concerns everyone of another subtask: its part of the union lists; where senders changed also its event time."""
+    kinds = (UNION, ENGINE_UNION) if changed else (UNION,)
+    return SnapshotContents(
+        tables=[table for table in contents.tables if table.kind in kinds],
+        gate=contents.gate if changed else None,
+        finished=changed and contents.finished,
+    )

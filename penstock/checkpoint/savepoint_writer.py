@@ -20,6 +20,7 @@ from penstock.checkpoint.storage import open_storage
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.subtask_snapshot import SnapshotContents
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.input_facts import joined
 from penstock.state.key_groups import DEFAULT_MAX_PARALLELISM, key_group
 from penstock.state.operator_lists import BROADCAST, OPERATOR_KINDS
 from penstock.state.panes import PANES
@@ -83,9 +84,9 @@ class SavepointWriter:
             self._add(state, tables, first=task.subtask == 0)
         for operator in {table.operator for contents in chain for table in contents.tables} | set(task.operators or ()):
             gate = chain[-1].gate if chain else None
-            slowest = self._gates.get(operator)
-            if gate is not None and (slowest is None or gate["valve"]["watermark"] < slowest["valve"]["watermark"]):
-                self._gates[operator] = gate
+            if gate is not None:
+                known = self._gates.get(operator)
+                self._gates[operator] = gate if known is None else joined(known, gate)
             if chain and chain[-1].finished:
                 self._finished.add(operator)
 

@@ -6,13 +6,16 @@ epoch's channels are read, so they are part of what makes an epoch deterministic
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.graph.iterations import loops_of
 from penstock.graph.job_graph import JobEdge, JobGraph, JobVertex
-from penstock.graph.partitioner import targets
-from penstock.protocol.ids import TaskId, VertexId
+from penstock.graph.partitioner import Forward, Rescale, targets
+from penstock.protocol.ids import NodeId, TaskId, VertexId
+from penstock.protocol.input_facts import Edge, Lineage, Sender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,7 @@ class InputChannel:
     input: int
     edge: JobEdge
     upstream: TaskId
+    sender: Sender  # the same in every graph in which it is the same
 
 
 class ExecutionGraph:
@@ -35,6 +39,12 @@ class ExecutionGraph:
             for index, edge in enumerate(vertex.inputs):
                 self._offsets[(vertex.id, index)] = offset
                 offset += job.vertices[edge.source].parallelism
+        self._names: dict[NodeId, str] = {
+            node.id: node.operator_id for vertex in job.vertices.values() for node in vertex.nodes
+        }
+        self._lineages: dict[VertexId, Lineage] = {}
+        for vertex in job.vertices.values():  # sources first
+            self._lineages[vertex.id] = self._lineage_of(vertex)
 
     @property
     def slots(self) -> int:
@@ -63,9 +73,35 @@ class ExecutionGraph:
         source, target = self.job.vertices[edge.source], self.job.vertices[edge.target]
         return targets(edge.stream_edge.partitioner, upstream, source.parallelism, target.parallelism)
 
+    def lineage(self, vertex: VertexId) -> Lineage:
+        """What decides who the senders of a vertex are, and what they read: the same for `a.union(b)` and `b.union(a)`."""
+        return self._lineages[vertex]
+
+    def _lineage_of(self, vertex: JobVertex) -> Lineage:
+        inputs = []
+        sources = {vertex.state_id} if vertex.is_source else set()
+        for edge, exchange in zip(self._edges(vertex), vertex.inputs, strict=True):
+            upstream = self._lineages[exchange.source]
+            partitioner = exchange.stream_edge.partitioner
+            connected = partitioner.name if isinstance(partitioner, Forward | Rescale) else "all"
+            inputs.append([edge.sender, edge.input, edge.tag or "", edge.copy, connected, upstream.fingerprint])
+            sources |= upstream.sources
+        described = json.dumps([vertex.state_id, vertex.parallelism, sorted(inputs)])
+        return Lineage(fingerprint=hashlib.sha256(described.encode()).hexdigest()[:32], sources=frozenset(sources))
+
+    def _edges(self, vertex: JobVertex) -> list[Edge]:
+        edges: list[Edge] = []
+        for exchange in vertex.inputs:
+            of = exchange.stream_edge
+            name = self._names[of.source]
+            copy = sum(1 for e in edges if (e.sender, e.input, e.tag) == (name, of.input, of.tag))
+            edges.append(Edge(sender=name, input=of.input, tag=of.tag, copy=copy))
+        return edges
+
     def input_channels(self, task: TaskId) -> list[InputChannel]:
         vertex = self.vertex(task)
         out = []
+        edges = self._edges(vertex)
         for index, edge in enumerate(vertex.inputs):
             for upstream in range(self.job.vertices[edge.source].parallelism):
                 if task.subtask in self.targets_of(edge, upstream):
@@ -75,6 +111,7 @@ class ExecutionGraph:
                             input=edge.stream_edge.input,
                             edge=edge,
                             upstream=TaskId(edge.source, upstream),
+                            sender=Sender(edge=edges[index], subtask=upstream),
                         )
                     )
         return out

@@ -79,7 +79,6 @@ class Operator(ABC):
 
     ctx: OperatorContext
     runtime_context: OperatorRuntimeContext
-    makes_watermarks = False  # True: those from upstream do not go through it
 
     # For the plan. `columnar`: given columns, it makes no Python object of a record. `gives`: what leaves it.
     columnar: bool = False
@@ -87,6 +86,7 @@ class Operator(ABC):
 
     def __init__(self) -> None:
         self.current_watermark = MIN_WATERMARK
+        self.idle = False  # what it has told those behind it, as is the watermark
 
     # ---------------------------------------------------------------- life cycle
 
@@ -95,6 +95,7 @@ class Operator(ABC):
 
         self.ctx = ctx
         self.current_watermark = MIN_WATERMARK
+        self.idle = False
         self.runtime_context = OperatorRuntimeContext(ctx)
 
     def user_functions(self) -> Iterable[Any]:
@@ -125,6 +126,10 @@ class Operator(ABC):
     def restore_state(self) -> None:  # noqa: B027 - most operators keep all their state in tables
         """Called before open and again after a rollback: read operator (non-keyed) state from `ctx.state`."""
 
+    def resume_at(self, watermark: int, idle: bool) -> None:
+        """Called after `restore_state`: where event time stood in front of this operator."""
+        self.current_watermark, self.idle = watermark, idle
+
     def snapshot_state(self) -> None:  # noqa: B027 - optional hook
         """Called at the barrier: write operator (non-keyed) state to `ctx.state`."""
 
@@ -151,6 +156,7 @@ class Operator(ABC):
         """The epoch's processing time moved to `now`: fire what is due."""
 
     def on_idle(self, idle: bool) -> None:
+        self.idle = idle
         self.ctx.output.idle(idle)
 
     def end_input(self) -> None:  # noqa: B027 - optional hook

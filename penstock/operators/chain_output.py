@@ -41,14 +41,14 @@ class ChainOutput:
         for operator in self._operators():
             operator.on_watermark(timestamp)
         event = Watermark(timestamp)
-        for router in self._routers():
+        for router in self.all_routers():
             router.broadcast(event)
 
     def idle(self, idle: bool) -> None:
         for operator in self._operators():
             operator.on_idle(idle)
         event = IdleStatus(idle)
-        for router in self._routers():
+        for router in self.all_routers():
             router.broadcast(event)
 
     def _operators(self) -> Iterable[Operator]:
@@ -56,7 +56,7 @@ class ChainOutput:
         for operators in self.chained_sides.values():
             yield from operators
 
-    def _routers(self) -> Iterable[Router]:
+    def all_routers(self) -> Iterable[Router]:
         yield from self.routers
         for routers in self.side_routers.values():
             yield from routers

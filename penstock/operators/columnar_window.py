@@ -82,7 +82,9 @@ class ColumnarWindowOperator(Operator):
         mine = [
             watermark
             for first, end, watermark in self.ctx.state.operator_list(FIRED, "operator-union")
-            if first < self._owned.stop and self._owned.start < end
+            if first < self._owned.stop
+            and self._owned.start < end
+            and watermark < MAX_WATERMARK  # nothing is left of those; more can come only from a source that is new
         ]
         self._fired_until = min(mine, default=MIN_WATERMARK)
         self._blocks.rebuild()

@@ -30,7 +30,6 @@ class SourceOperator(Operator):
         self._splits: dict[str, SplitWatermarks] = {}
         self._valve: WatermarkValve[str] = WatermarkValve()
         self._ordinals: dict[str, int] = {}
-        self._was_idle = False
         self._closed: set[str] = set()  # splits whose periodic watermark of this epoch is out
 
     @property
@@ -54,11 +53,16 @@ class SourceOperator(Operator):
             {
                 "watermark": min((combined for *_, combined in mine), default=self._valve.watermark),
                 "channels": [[split, marks.emitted, marks.idle, False] for split, marks in self._splits.items()],
-            },
-            self._splits,
+            }
         )
         self.current_watermark = self._valve.watermark
-        self._was_idle = bool(self._splits) and self._valve.idle
+        self.idle = self._valve.idle
+
+    def settle(self) -> None:
+        """After a restore, before anything is read: without the splits that other subtasks now have, those that stayed may
+        be further. If all are idle, event time stays where it was."""
+        if not self._valve.idle:
+            self._changed(self._valve.recompute())
 
     def snapshot_state(self) -> None:
         self.ctx.state.operator_list("splits", "operator-union")[:] = [
@@ -108,9 +112,9 @@ class SourceOperator(Operator):
     def finish_epoch(self, at_work: set[str], ended: list[str], finished: bool) -> None:
         """`at_work` are the splits that had records, or would have had if they need not wait for others."""
         now = self.ctx.processing_time()
-        if self.strategy.idle_timeout_ms is not None and not self._ordinals and not self._was_idle:
+        if self.strategy.idle_timeout_ms is not None and not self._ordinals and not self.idle:
             # A subtask that never had a split has no record to time out by, and nothing that others should wait for.
-            self._was_idle = True
+            self.idle = True
             self.ctx.output.idle(True)
         for split, watermarks in self._splits.items():
             before = watermarks.idle
@@ -135,10 +139,8 @@ class SourceOperator(Operator):
 
     def _know(self, split: str, ordinal: int) -> None:
         if split not in self._splits:
-            if (
-                self._was_idle and not self._ordinals
-            ):  # before its records, which must find the watermark waiting for them
-                self._was_idle = False
+            if self.idle and not self._ordinals:  # before its records, which must find the watermark waiting for them
+                self.idle = False
                 self.ctx.output.idle(False)
             self._ordinals[split] = ordinal
             self._splits[split] = SplitWatermarks(self.strategy, self.produced_type)
@@ -175,8 +177,8 @@ class SourceOperator(Operator):
     def _changed(self, combined: int | None) -> None:
         if combined is not None:
             self._forward(combined)
-        if self._valve.channels and self._valve.idle != self._was_idle:
-            self._was_idle = self._valve.idle
+        if self._valve.channels and self._valve.idle != self.idle:
+            self.idle = self._valve.idle
             self.ctx.output.idle(self._valve.idle)
 
     def _forward(self, timestamp: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -22,7 +22,16 @@ from penstock.operators.iteration import Feedback, IterationHead, IterationTail
 from penstock.operators.source import SourceOperator
 from penstock.operators.subtask_snapshot import SnapshotContents, SnapshotTaken, grouped
 from penstock.operators.wiring import Emit, wire
-from penstock.protocol.events import Barrier, Data, EndOfData, Event
+from penstock.protocol.events import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    Barrier,
+    Data,
+    EndOfData,
+    Event,
+    IdleStatus,
+    Watermark,
+)
 from penstock.protocol.gate import (
     AdvanceWatermark,
     BarrierMode,
@@ -36,6 +45,8 @@ from penstock.protocol.gate import (
     TakeSnapshot,
 )
 from penstock.protocol.ids import NodeId, TaskId
+from penstock.protocol.input_facts import is_of, renumbered, reopened, store
+from penstock.protocol.input_facts import restore as restore_facts
 from penstock.state.backend import OperatorState
 from penstock.state.key_groups import key_group_range
 from penstock.state.keyspace import HashMapKeyspace, Keyspace
@@ -80,6 +91,8 @@ class Subtask:
         self.owned = key_group_range(task.subtask, self.vertex.parallelism, graph.job.max_parallelism)
         self.channels = graph.input_channels(task)
         self._input_of = {c.channel: c.input for c in self.channels}
+        self._senders = {c.channel: c.sender for c in self.channels}
+        self._lineage = graph.lineage(task.vertex)
         self.gate: InputGate | None = (
             InputGate.create([c.channel for c in self.channels], settings.mode) if self.channels else None
         )
@@ -89,6 +102,8 @@ class Subtask:
         self._first_barriers: dict[int, float] = {}  # epoch → when its barrier first came on a channel
         self.snapshots: list[SnapshotTaken] = []
         self.finished = False
+        self._settled = False  # whether what follows from restored facts has been carried out
+        self.announces = False  # whether those behind it are still to be told where it stands, after a restore
         # Called at every barrier when the snapshot is taken and the barrier sent on, before anything that follows it.
         self.on_snapshot: Callable[[SnapshotTaken], None] = lambda taken: None
         self.keyspace: Keyspace = HashMapKeyspace() if keyspace is None else keyspace
@@ -103,7 +118,7 @@ class Subtask:
             send=lambda vertex, target, channel, event: self._emit(vertex, target, channel, event),
             block_size=self.settings.block_size,
         )
-        self.operators, self._routers = wiring.operators, wiring.routers
+        self.operators, self._outputs, self._routers = wiring.operators, wiring.outputs, wiring.routers
         for node in self.vertex.nodes:
             state = states.get(node.operator_id) or OperatorState(
                 node.operator_id, self._graph.job.max_parallelism, self.keyspace
@@ -146,10 +161,11 @@ class Subtask:
         """After `restore`, if there is something to restore."""
         for operator in self.chain:
             operator.restore_state()
-        for edge in self.vertex.chained:  # heads first: behind a source nobody else says where event time was
-            upstream, operator = self.operators[edge.source], self.operators[edge.target]
-            if not operator.makes_watermarks:
-                operator.current_watermark = upstream.current_watermark
+        if self.gate is not None:
+            self.head.resume_at(self.gate.valve.watermark, self.gate.valve.idle)
+        for edge in self.vertex.chained:  # heads first
+            upstream = self.operators[edge.source]
+            self.operators[edge.target].resume_at(upstream.current_watermark, upstream.idle)
         for operator in reversed(self.chain):
             operator.open()
 
@@ -183,7 +199,35 @@ class Subtask:
             router.begin_epoch(epoch)
         for operator in self.chain:
             operator.begin_epoch(epoch, attempt)
+        if self.announces:
+            self._announce()
+        if not self._settled:
+            self._settle()
         self.advance_processing_time(processing_time)
+
+    def _announce(self) -> None:
+        """Those behind may know nothing of this sender: it is new to them, or took over from others. Who knows it all already
+        ignores it."""
+        self.announces = False
+        for node in self.vertex.nodes:
+            operator, output = self.operators[node.id], self._outputs[node.id]
+            watermark = MAX_WATERMARK if self.finished else operator.current_watermark
+            for router in output.all_routers():
+                if watermark > MIN_WATERMARK:
+                    router.broadcast(Watermark(watermark))
+                router.broadcast(IdleStatus(operator.idle))
+                if self.finished:
+                    router.broadcast(EndOfData())
+
+    def _settle(self) -> None:
+        self._settled = True
+        if self.gate is None:
+            assert isinstance(self.head, SourceOperator)
+            self.head.settle()
+            return
+        self.execute(self.gate.settle())
+        if self.gate.ended:
+            self.finish()
 
     def hand_back(self, taken: int) -> None:
         """What came to the tails of loops in here up to the end of epoch `taken` is their heads' from now on. Called when
@@ -269,6 +313,8 @@ class Subtask:
 
     def finish(self) -> None:
         """All input has ended. What the operators still hold is emitted; barriers go on."""
+        if self.finished:  # before a restore; those behind know
+            return
         self.finished = True
         for operator in self.chain:
             operator.end_input()
@@ -319,7 +365,7 @@ class Subtask:
             )
             if in_parts
             else None,
-            gate=None if self.gate is None else self.gate.snapshot(),
+            gate=None if self.gate is None else store(self.gate.snapshot(), self._senders, self._lineage),
             finished=self.finished,
             full=full,
         )
@@ -328,7 +374,9 @@ class Subtask:
         """Load snapshots of this vertex's operators: for each old subtask its full snapshot first, then its deltas.
         Entries of other subtasks' key groups are left out, so any old parallelism will do."""
         self.confirmed = checkpoint
-        gates = []
+        self.announces = True
+        gates: list[dict[str, Any]] = []
+        gates_finished = True
         for snapshot in contents:
             for table in snapshot.tables:
                 state = self.states.get(table.operator)
@@ -336,9 +384,11 @@ class Subtask:
                     state.restore(table, self.owned)
             if snapshot.gate is not None:
                 gates.append(snapshot.gate)
+                gates_finished = gates_finished and snapshot.finished
             self.finished = self.finished or snapshot.finished
         if self.gate is not None and gates:
-            self.gate.restore(_slowest(gates))
+            self.gate.restore(restore_facts(gates, self._senders, self._lineage))
+            self.finished = gates_finished and not reopened(gates, self._lineage)
             for operator in self.chain:
                 operator.current_watermark = self.gate.valve.watermark
         for state in self.states.values():
@@ -353,9 +403,21 @@ class Subtask:
         for state in self.states.values():
             state.rollback()
 
-    def resume(self, gate: dict[str, Any] | None, finished: bool, confirmed: int | None) -> None:
-        """Go on from confirmed state in memory (a retry): the gate as it was at the last barrier."""
+    def on_the_way(self, contents: SnapshotContents) -> Iterator[tuple[int | None, Event]]:
+        """What a snapshot of this subtask has on its channels (unaligned), by today's numbers; None: the sender is gone.
+        Where senders changed only records count: of the rest the restored senders say what holds now."""
+        numbers = renumbered(contents.gate, self._senders)
+        unchanged = contents.gate is not None and is_of(contents.gate, self._lineage)
+        for channel, event in contents.channel_state:
+            if unchanged or isinstance(event, Data):
+                today = channel if numbers is None else numbers.get(channel)
+                yield today if today in self._senders else None, event
+
+    def resume(self, gate: dict[str, Any] | None, finished: bool, confirmed: int | None, *, announce: bool) -> None:
+        """Go on from confirmed state in memory (a retry): the gate as it was at the last barrier. `announce`: that state was
+        restored, and no epoch has come to its end since."""
         self.confirmed = confirmed
+        self.announces = announce
         self.finished = finished
         if self.gate is not None and gate is not None:
             self.gate.restore(gate)
@@ -382,8 +444,3 @@ class Subtask:
             )
             metrics.records_in = metrics.records_out = metrics.late_dropped = 0
         return taken
-
-
-def _slowest(gates: list[dict[str, Any]]) -> dict[str, Any]:
-    """Several old subtasks become one (rescaling): event time goes on at the slowest of them."""
-    return min(gates, key=lambda gate: gate["valve"]["watermark"])

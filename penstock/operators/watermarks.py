@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from penstock.operators.convert import column_of, event_times, to_rows
 from penstock.operators.selectors import as_selector
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, Rows
+from penstock.state.operator_lists import ENGINE_UNION
 
 NO_TIMESTAMP = MIN_WATERMARK
 
@@ -189,10 +190,13 @@ def is_columnar(strategy: WatermarkStrategy) -> bool:
     return by_column and not strategy.per_record and not isinstance(strategy.generator, CustomGenerator)
 
 
+_GENERATORS: Final = "generators"
+_DEALT: Final = "watermarks"  # as older checkpoints have them: one element to one subtask
+
+
 class WatermarkOperator(Operator):
     """assign_timestamps_and_watermarks inside a stream. Watermarks from upstream are replaced, except the final one."""
 
-    makes_watermarks = True
     gives = "what it gets"
 
     def __init__(self, strategy: WatermarkStrategy, input_type: TypeInformation | None) -> None:
@@ -212,25 +216,35 @@ class WatermarkOperator(Operator):
 
     def restore_state(self) -> None:
         self._watermarks = SplitWatermarks(self.strategy, self.input_type)
-        saved = self.ctx.state.operator_list("watermarks")
+        saved = list(self.ctx.state.operator_list(_GENERATORS, ENGINE_UNION))
+        if self.ctx.state.lists.has(_DEALT):
+            dealt = self.ctx.state.operator_list(_DEALT)
+            saved, dealt[:] = saved or list(dealt), []
         if saved:
-            # After a rescale several subtasks' generators may come together: the slowest one is the safe one.
+            # With other senders any of the old generators' records may come here: the slowest one is the safe one.
             candidates = []
             for data in saved:
                 watermarks = SplitWatermarks(self.strategy, self.input_type)
                 watermarks.restore(data)
                 candidates.append(watermarks)
             self._watermarks = min(candidates, key=lambda w: w.emitted)
+            self._watermarks.idle = all(w.idle for w in candidates)
             self.current_watermark = self._watermarks.emitted
+        self.idle = self._watermarks.idle
+
+    def resume_at(self, watermark: int, idle: bool) -> None:
+        """Event time upstream says nothing about watermarks made here, except that it has ended."""
+        if watermark == MAX_WATERMARK:
+            self.current_watermark = watermark
 
     def snapshot_state(self) -> None:
-        self.ctx.state.operator_list("watermarks")[:] = [self._watermarks.snapshot()]
+        self.ctx.state.operator_list(_GENERATORS, ENGINE_UNION)[:] = [self._watermarks.snapshot()]
 
     def process(self, input: int, block: Block) -> None:
         self.ctx.metrics.records_in += len(block)
         self._had_data = True
         if self._watermarks.idle:  # before its records: they must find the watermark waiting for them again
-            self._watermarks.idle = False
+            self._watermarks.idle = self.idle = False
             self.ctx.output.idle(False)
         try:
             stamped = self._watermarks.stamp(block, self.ctx.processing_time())
@@ -252,7 +266,8 @@ class WatermarkOperator(Operator):
         if not timed_out:
             self._watermarks.periodic(self._advance, now)
         if self._watermarks.check_idle(timed_out) != before:
-            self.ctx.output.idle(self._watermarks.idle)
+            self.idle = self._watermarks.idle
+            self.ctx.output.idle(self.idle)
         self._had_data = False
 
     def on_watermark(self, timestamp: int) -> None:

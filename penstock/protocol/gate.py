@@ -162,12 +162,23 @@ class InputGate(ABC):
         assert_never(event)
 
     def snapshot(self) -> dict[str, Any]:
+        """By channel number: for this gate in this graph. In checkpoints channels are named by who sends on them."""
         return {"valve": self.valve.snapshot(), "ended": sorted(self._ended)}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Channels that no longer exist are forgotten; new ones start at the slowest watermark."""
-        self.valve.restore(snapshot["valve"], self.channels)
-        self._ended = set(snapshot["ended"]) & set(self.channels)
+        """The snapshot of a gate with the same channels. `settle` then carries out what follows from it."""
+        self.valve.restore(snapshot["valve"])
+        self._ended = set(snapshot["ended"])
+
+    @property
+    def ended(self) -> bool:
+        return len(self._ended) == len(self.channels)
+
+    def settle(self) -> list[Instruction]:
+        """Before anything else that a restored gate does. Usually nothing; but a channel that held the others back, or had
+        not ended, may be gone from the graph. If all are idle, event time stays where it was."""
+        advanced = None if self.valve.idle else self.valve.recompute()
+        return [] if advanced is None else [AdvanceWatermark(advanced)]
 
 
 class Aligned(InputGate):

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
+from penstock.protocol.events import MIN_WATERMARK
 
 C = TypeVar("C", bound=Hashable)
 
@@ -86,12 +86,9 @@ class WatermarkValve(Generic[C]):
             "channels": [[channel, c.watermark, c.idle, c.behind] for channel, c in self._channels.items()],
         }
 
-    def restore(self, snapshot: dict[str, Any], channels: Iterable[C]) -> None:
-        """Take the stored watermark of every channel that is still there; a new one starts where the slowest old one
-        stood, so that a restored job goes on exactly at its event time."""
-        stored = {channel: tuple(rest) for channel, *rest in snapshot["channels"]}
-        floor = min((w for w, idle, _ in stored.values() if not idle), default=snapshot["watermark"])
-        floor = floor if floor < MAX_WATERMARK else snapshot["watermark"]
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """The channels are those of the snapshot. The combined watermark is where it was, even if the channels are further:
+        nobody has been told yet; `recompute` says so."""
         self.watermark = snapshot["watermark"]
-        self._channels = {channel: _Channel(*stored.get(channel, (floor, False))) for channel in channels}
-        self.recompute()
+        self._channels = {channel: _Channel(*rest) for channel, *rest in snapshot["channels"]}
+        self.idle = bool(self._channels) and all(c.idle for c in self._channels.values())

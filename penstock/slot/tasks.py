@@ -36,6 +36,7 @@ class HeldTask:
     frozen: str | None = None
     frozen_checkpoint: bool = False
     recovered: str = "no"
+    restored: bool = False  # `base` is from a checkpoint: those behind are to be told where this task stands
 
 
 class HeldTasks:
@@ -58,7 +59,7 @@ class HeldTasks:
             # A fold that fails half-way (a full disk) leaves neither version: nothing may match until it is done.
             held.base, held.frozen = "", None
             held.subtask.fold(checkpointed=held.frozen_checkpoint)
-            held.base, held.frozen, held.dirty = wanted, None, False
+            held.base, held.frozen, held.dirty, held.restored = wanted, None, False, False
             held.gate = None if held.subtask.gate is None else held.subtask.gate.snapshot()
             held.finished = held.subtask.finished
             held.recovered = "no"
@@ -86,9 +87,9 @@ class HeldTasks:
         _abandon(held)
         held.subtask.rollback()
         subtask = Subtask(self._graph, task, settings, emit, keyspace=held.subtask.keyspace, states=held.subtask.states)
-        subtask.resume(held.gate, held.finished, held.subtask.confirmed)
+        subtask.resume(held.gate, held.finished, held.subtask.confirmed, announce=held.restored)
         subtask.open()
-        return HeldTask(subtask, held.base, held.gate, held.finished, recovered="replayed")
+        return HeldTask(subtask, held.base, held.gate, held.finished, recovered="replayed", restored=held.restored)
 
     def _restore(self, task: TaskId, plan: EpochPlan, wanted: str, settings: SubtaskSettings, emit: Emit) -> HeldTask:
         if not plan.restorable:
@@ -109,7 +110,9 @@ class HeldTasks:
             recovered = "restored"
         subtask.open()
         gate = None if subtask.gate is None else subtask.gate.snapshot()
-        return HeldTask(subtask, wanted, gate, subtask.finished, recovered=recovered)
+        return HeldTask(
+            subtask, wanted, gate, subtask.finished, recovered=recovered, restored=plan.base_checkpoint is not None
+        )
 
     def finish(self, completed: int | None) -> None:
         """The job is over: listeners hear of its last checkpoint, and functions are closed. Nobody is left to tell of what

@@ -110,21 +110,21 @@ class Execution:
     def _restore(self, task: TaskId, held: _Task, manifest: Manifest) -> None:
         assert self._store is not None
         vertex = self._job.graph.vertex(task)
-        on_the_way: list[tuple[int, Event]] = []
+        on_the_way: list[tuple[int | None, Event]] = []
 
         def contents() -> Iterator[SnapshotContents]:  # one file after the other: the state may be larger than memory
             assert self._store is not None
             for snapshot in contents_of(manifest, self._job.graph, task, self._store.read_state):
-                on_the_way.extend(snapshot.channel_state)
+                on_the_way.extend(held.subtask.on_the_way(snapshot))
                 yield snapshot
 
         held.subtask.restore(contents(), int(manifest.checkpoint_id))
         held.recovered = "restored"
         for channel, event in on_the_way:
-            if channel not in held.inputs:
+            if channel is None:
                 raise StorageError(
-                    f"checkpoint {manifest.checkpoint_id} holds events that were on channel {channel} of {vertex.name!r}, "
-                    "which the job no longer has: resume with the graph the unaligned checkpoint was taken with"
+                    f"checkpoint {manifest.checkpoint_id} holds events that were on a channel to {vertex.name!r} which the "
+                    "job no longer has: resume with the graph the unaligned checkpoint was taken with"
                 )
             # Back on the channel, before anything new: from there on it is like any other record.
             held.inputs[channel].append(event)

@@ -24,6 +24,7 @@ from penstock.jobmanager.settings import JobSettings
 from penstock.jobmanager.state_chains import StateChains
 from penstock.protocol.coordinator import CompletedEpoch
 from penstock.protocol.ids import TaskId, VertexId
+from penstock.protocol.input_facts import Lineage
 from penstock.state.choice import StateSettings
 from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ScriptedSource, StorageFault
 from tests.embedded.jobs import (
@@ -135,7 +136,13 @@ def test_the_state_of_a_declined_checkpoint_is_in_the_next_one(sink: str) -> Non
     for subtask in range(2):
         (vertex,) = {t.vertex for t in manifest.tasks if "operator" in t.vertex}
         for contents in contents_for(
-            manifest, state_id=vertex, operators=[vertex], subtask=subtask, parallelism=2, read=again.store.read_state
+            manifest,
+            state_id=vertex,
+            operators=[vertex],
+            subtask=subtask,
+            parallelism=2,
+            lineage=Lineage(fingerprint="of another graph", sources=frozenset()),
+            read=again.store.read_state,
         ):
             for table in contents.tables:
                 if table.name == "count":

@@ -30,7 +30,7 @@ def test_restoring_does_not_let_a_fast_channel_pass_a_slow_one() -> None:
     valve.advance("fast", 1000)
     valve.advance("slow", 900)
     restored: WatermarkValve[str] = WatermarkValve()
-    restored.restore(valve.snapshot(), ["fast", "slow"])
+    restored.restore(valve.snapshot())
     assert restored.watermark == 900
     assert restored.watermark_of("fast") == 1000
 

@@ -14,13 +14,15 @@ from penstock.datastream import AsyncDataStream, AsyncFunction, CheckpointedFunc
 from penstock.datastream.functions import CheckpointListener
 from penstock.datastream.state import ListStateDescriptor
 from penstock.errors import StateLostError
+from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan
 from penstock.operators.subtask import SubtaskSettings
-from penstock.protocol.events import Barrier, Data
+from penstock.protocol.events import Barrier, Data, IdleStatus, Watermark
 from penstock.protocol.ids import TaskId
 from penstock.records import Rows
 from penstock.slot.tasks import HeldTask, HeldTasks
-from penstock.testing import ListSink
+from penstock.testing import EmbeddedJob, Epoch, ListSink, ScriptedSource, Stamped
+from tests.embedded.jobs import CountOperator, Pipeline, master_of, memory_storage, settings
 
 
 class Keeper(AsyncFunction, CheckpointedFunction, CheckpointListener):
@@ -145,3 +147,53 @@ def test_a_task_that_is_lost_closes_nothing_until_the_job_goes_back(log: list[An
     slot.begin(1, "v1", restorable=True)
     slot.tasks.finish(None)
     assert log[1:] == ["close", ("start", [], None), "close"]
+
+
+def test_a_restored_task_says_where_event_time_is_and_again_if_its_first_epoch_is_repeated() -> None:
+    """Those behind it may know of other senders only: the job was rescaled."""
+    script = [Stamped(("a", n), n) for n in range(10)]
+    storage = memory_storage()
+
+    def job() -> JobDescription:
+        pipeline = Pipeline().source(
+            ScriptedSource([*script, Epoch(), *script]), 1, WatermarkStrategy.for_monotonous_timestamps()
+        )
+        return pipeline.operator(CountOperator()).sink(ListSink("announced")).build(settings())
+
+    first = EmbeddedJob(job(), master_of(job(), storage))
+    first.master.on_report = lambda report: first.cancel()
+    first.run()
+    master = master_of(job(), storage)
+    master.start()
+    assert master.restored is not None
+    graph = master.job.graph
+    (task,) = [TaskId(v.id, 0) for v in graph.job.vertices.values() if v.head.uid == "operator-1"]
+    held_tasks = HeldTasks(graph, master.store)
+
+    def begin(epoch: int, version: str) -> tuple[HeldTask, list[Any]]:
+        sent: list[Any] = []
+        plan = EpochPlan(
+            epoch=epoch,
+            checkpoint=False,
+            processing_time=0,
+            sources={},
+            accepted={task: version},
+            chain_lengths={},
+            base_checkpoint=int(master.restored.checkpoint_id) if master.restored else None,
+            restorable=True,
+        )
+        emit = lambda vertex, target, channel, event: sent.append(event)  # noqa: E731 - an Emit
+        held = held_tasks.prepare(task, plan, SubtaskSettings(job_id="job"), emit)
+        held.dirty = True
+        held.subtask.begin_epoch(epoch, "attempt", 0)
+        return held, sent
+
+    said = [Watermark(8), IdleStatus(False)]
+    assert begin(2, "v0")[1] == said
+    held, sent = begin(2, "v0")
+    assert (held.recovered, sent) == ("replayed", said)
+    Slot.end(held, 2, "v1")
+    held, sent = begin(3, "v1")
+    assert sent == []
+    held_tasks.close()
+    master.close()
