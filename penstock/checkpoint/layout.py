@@ -3,6 +3,7 @@
 job.json
 checkpoint-statistics.json                            counts and the newest checkpoints, for people
 generations/<g>.json                                  one per driver that took the folder over
+generations/<g>-from-<n>.json                         it went on behind checkpoint n; 0: from nothing
 epochs/<n>.json                                       the plan of epoch n
 checkpoints/chk-<n>/manifest.json                     exists = checkpoint n is complete
 checkpoints/chk-<n>/<vertex>-<subtask>-<attempt>.state
@@ -32,6 +33,7 @@ _CHECKPOINT_MANIFEST = re.compile(rf"{CHECKPOINTS}/chk-([1-9][0-9]*|0)/manifest\
 _CHECKPOINT_STATE = re.compile(rf"{CHECKPOINTS}/chk-([1-9][0-9]*|0)/[^/]+\.state")
 _EPOCH = re.compile(rf"{EPOCHS}/([1-9][0-9]*|0)\.json")
 _GENERATION = re.compile(rf"{GENERATIONS}/([1-9][0-9]*|0)\.json")
+_GENERATION_START = re.compile(rf"{GENERATIONS}/([1-9][0-9]*)-from-([1-9][0-9]*|0)\.json")
 
 
 def file_name_part(text: str) -> str:
@@ -70,6 +72,11 @@ def generation(number: Generation | int) -> str:
     return f"{GENERATIONS}/{int(number)}.json"
 
 
+def generation_start(number: Generation | int, checkpoint: CheckpointId | int) -> str:
+    """All it says is in its name: that a list is enough to know the starts of all generations."""
+    return f"{GENERATIONS}/{int(number)}-from-{int(checkpoint)}.json"
+
+
 def completed_checkpoints(paths: Iterable[str]) -> list[CheckpointId]:
     """The ids whose manifest is among `paths`, ascending by number: chk-10 is newer than chk-9."""
     return [CheckpointId(n) for n in _numbers(_CHECKPOINT_MANIFEST, paths)]
@@ -81,6 +88,11 @@ def planned_epochs(paths: Iterable[str]) -> list[Epoch]:
 
 def generations(paths: Iterable[str]) -> list[Generation]:
     return [Generation(n) for n in _numbers(_GENERATION, paths)]
+
+
+def generation_starts(paths: Iterable[str]) -> dict[Generation, CheckpointId]:
+    found = [match for match in map(_GENERATION_START.fullmatch, paths) if match]
+    return {Generation(int(match[1])): CheckpointId(int(match[2])) for match in found}
 
 
 def checkpoint_of_state(path: str) -> CheckpointId | None:

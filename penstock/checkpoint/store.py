@@ -1,9 +1,9 @@
 """Completed checkpoints of one job folder: committing, finding, verifying and subsuming them.
 
 A checkpoint is complete when its manifest exists, and a manifest is created exclusively: that is the instant of
-commit. Drivers that do not know of each other are told apart by generation. A manifest of an older generation above
-one of a newer generation is an *orphan*: written by a driver that had already been replaced, on a history that was
-abandoned. Orphans are never resumed from.
+commit. Drivers that do not know of each other are told apart by generation. A manifest of an older generation behind
+the checkpoint that a newer one started from is an *orphan* (`lineage`): written by a driver that had already been replaced,
+or carried out late by the store, on a history that was abandoned. Orphans are never resumed from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.checkpoint import layout, savepoint
+from penstock.checkpoint import layout, lineage, savepoint
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
@@ -78,6 +78,21 @@ class CheckpointStore:
             raise ValueError(f"at least one checkpoint must be retained, not {retained}")
         self.storage = storage
         self.retained = retained
+        # A write that decides about the history has failed, and the store may still carry it out: whoever goes on must do so as
+        # another generation, for which it is an orphan.
+        self.in_doubt = False
+
+    def begin(self, generation: Generation, checkpoint: CheckpointId | None) -> None:
+        """`generation` goes on behind `checkpoint`, None: from nothing. From now on nobody resumes from a later checkpoint of
+        an older generation, so what such a one would need may be discarded. Repeatable: the first call counts."""
+        if generation not in layout.generation_starts(self.storage.list(layout.GENERATIONS)):
+            self._decide(layout.generation_start(generation, checkpoint or 0), b"{}")
+
+    def _decide(self, path: str, data: bytes) -> bool:
+        self.in_doubt = True
+        created = self.storage.put_new(path, data)
+        self.in_doubt = False
+        return created
 
     def commit(self, manifest: Manifest) -> CommitOutcome:
         """Make a checkpoint complete. Retry with the same manifest, not with one built anew."""
@@ -89,7 +104,7 @@ class CheckpointStore:
         newest = self._newest_generation()
         if newest is not None and newest > manifest.generation:
             return Fenced(checkpoint_id=checkpoint, by_generation=newest)
-        if self.storage.put_new(path, data):
+        if self._decide(path, data):
             return Committed(checkpoint_id=checkpoint)
         present = self.storage.get(path)
         if present == data:
@@ -100,10 +115,10 @@ class CheckpointStore:
                 f"checkpoint {checkpoint} of generation {manifest.generation} was committed before with other content "
                 f"({self._source(path)}): a commit must be retried with the same manifest; resume from that checkpoint"
             )
-        if other.generation < manifest.generation and checkpoint in _orphans(self._readable_generations()):
+        if other.generation < manifest.generation and checkpoint in self._orphans(self._readable_generations()):
             # Nobody resumes from an orphan, and only the current generation gets here: its number may be used again.
             self.storage.delete(path)
-            if self.storage.put_new(path, data):
+            if self._decide(path, data):
                 return Committed(checkpoint_id=checkpoint)
             other = Manifest.from_bytes(self.storage.get(path), source=self._source(path))
         return Fenced(checkpoint_id=checkpoint, by_generation=other.generation)
@@ -140,7 +155,7 @@ class CheckpointStore:
         Without it state files are not read here; `read_state` verifies each when it is restored.
         """
         completed = self.completed()
-        orphans = _orphans(self._readable_generations(completed)) if len(completed) > 1 else frozenset()
+        orphans = self._orphans(self._readable_generations(completed))
         problems: list[str] = []
         skipped: list[CheckpointId] = []
         for checkpoint in reversed(completed):
@@ -213,8 +228,10 @@ class CheckpointStore:
             manifests = {checkpoint: self.load(checkpoint) for checkpoint in completed}
         except CorruptSnapshotError as error:
             return KeptAll(reason=str(error))
-        orphans = _orphans([(c, manifests[c].generation) for c in completed])
+        orphans = self._orphans([(c, manifests[c].generation) for c in completed])
         history = [c for c in completed if c not in orphans]
+        if not history:
+            return KeptAll(reason="the newest generation has not completed a checkpoint yet")
         newest = history[-1]
         current = self._newest_generation()
         if current is not None and current > manifests[newest].generation:
@@ -227,7 +244,8 @@ class CheckpointStore:
         for checkpoint in subsumed:
             self.storage.delete(layout.checkpoint_manifest(checkpoint))
             claimed = manifests[checkpoint].statistics.get("claimed_savepoint")
-            if claimed is not None:  # the job was given it to keep: it goes with the last checkpoint that needs it
+            # The job was given it to keep: it goes with the last checkpoint that needs it. An orphan's may be another's as well.
+            if claimed is not None and checkpoint not in orphans:
                 savepoint.dispose(claimed)
         unneeded = [p for p in paths if p not in needed and _written_up_to(p, newest)]
         for path in unneeded:
@@ -272,19 +290,11 @@ class CheckpointStore:
                 continue  # says nothing about its generation; whoever loads it gets the error
         return found
 
+    def _orphans(self, committed: Sequence[tuple[CheckpointId, Generation]]) -> frozenset[CheckpointId]:
+        return lineage.orphans(committed, layout.generation_starts(self.storage.list(layout.GENERATIONS)))
+
     def _source(self, path: str) -> str:
         return path if "://" in path else f"{self.storage.url.rstrip('/')}/{path}"
-
-
-def _orphans(generations: Sequence[tuple[CheckpointId, Generation]]) -> frozenset[CheckpointId]:
-    """Given ascending ids: those below which a newer generation has committed."""
-    orphans = set()
-    highest = Generation(-1)
-    for checkpoint, generation in generations:
-        if generation < highest:
-            orphans.add(checkpoint)
-        highest = max(highest, generation)
-    return frozenset(orphans)
 
 
 def _written_up_to(path: str, newest: CheckpointId) -> bool:

@@ -129,15 +129,22 @@ class JobMaster:
 
     def take_over(self) -> None:
         """Become the job folder's owner. `recover` comes next, and may fail and be called again."""
+        self._acquire()
+        self.statistics.load()
+
+    def _acquire(self) -> None:
         if self.storage is not None:
             self.generation = ownership.acquire(self.storage, ownership.OwnerInfo.current())
-        self.statistics.load()
 
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
         self.job_attempt += 1
         self._sinks.give_up()
         self.abandon_requests()
+        if self.store is not None and self.store.in_doubt:
+            # A manifest of ours may still appear. It must not be taken for this job's when what it promises has been discarded.
+            self._acquire()
+            self.store.in_doubt = False
         self._begin_attempt(newest=self.restored)
         self._sinks.check_targets()
         manifest = None

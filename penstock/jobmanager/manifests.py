@@ -54,13 +54,15 @@ def epoch_manifest(
 
 
 def commit_manifest(store: CheckpointStore, manifest: Manifest, *, about_to: Callable[[], None]) -> None:
-    """Raises FencedError, and has changed nothing, if another driver owns the job folder. `about_to` is called when all
-    that is left to do is to write."""
+    """Raises FencedError if another driver owns the job folder: then nothing of this checkpoint may be committed. `about_to` is
+    called when all that is left to do is to write."""
     ownership.check_current(store.storage, manifest.generation)
     about_to()
     match store.commit(manifest):
         case Committed() | AlreadyCommitted():
-            pass
+            # The store may have taken its time. A driver that came meanwhile did not see this checkpoint and makes its output
+            # itself; one that comes from now on sees it, and commits what is staged for it.
+            ownership.check_current(store.storage, manifest.generation)
         case Fenced(by_generation=other):
             raise FencedError(
                 f"checkpoint {manifest.checkpoint_id} of job {manifest.job_id} was written by generation {other} while this "

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from penstock.checkpoint import layout, savepoint
+from penstock.checkpoint import layout, ownership, savepoint
 from penstock.checkpoint.manifest import Manifest, unpack_committables
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.connectors.base import Committer
@@ -34,13 +34,18 @@ def find_checkpoint(
     now_ms: int,
     committers: Mapping[str, Committer],
 ) -> Manifest | None:
-    """None: the job starts from nothing. Damaged checkpoints are set aside if the settings allow an older one."""
+    """None: the job starts from nothing. Damaged checkpoints are set aside if the settings allow an older one. FencedError if a
+    newer driver has the folder; if not, the caller may discard what is staged behind the checkpoint: no older driver's later
+    one will ever be resumed from."""
     settings = job.settings
+    ownership.check_current(store.storage, generation)
     found = store.latest_readable(fall_back=settings.fall_back_to_older)
     own = found.manifest
     for checkpoint, problem in zip(found.skipped, found.problems, strict=True):
         _log.warning("checkpoint %d is damaged and an older one is used instead: %s", checkpoint, problem)
         store.set_aside(checkpoint)
+    store.begin(generation, None if own is None else own.checkpoint_id)
+    ownership.check_current(store.storage, generation)  # whoever comes from now on knows where this one began
     path = settings.recovery_path
     if path is not None and (own is None or own.statistics.get("restored_from") != path):
         return import_savepoint(

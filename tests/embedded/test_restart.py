@@ -204,7 +204,7 @@ STORAGE_FAULTS = {
     "plan not logged": StorageFault(operation="put", call=3, path_contains="epochs/"),
     "plan logged, answer lost": StorageFault(operation="put", call=3, path_contains="epochs/", kind="answer-lost"),
     "old files not deleted": StorageFault(operation="delete", call=2),
-    "listing fails": StorageFault(operation="list", call=8),
+    "listing fails": StorageFault(operation="list", call=20),
 }
 
 

@@ -1,0 +1,247 @@
+"""What a driver that was replaced still does, or its store still does for it, harms nobody: it is late, not lost.
+
+Its manifest is carried out by the store at a moment of the test's choosing: before or after its successor has begun, has completed
+a checkpoint of that number, of a higher one, has died. The sink keeps what is staged as files would.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.checkpoint.lineage import orphans
+from penstock.checkpoint.storage import CheckpointStorage
+from penstock.common.restart_strategy import RestartStrategies
+from penstock.errors import FencedError, JobFailedError, StorageError
+from penstock.graph.partitioner import Hash
+from penstock.jobmanager.description import JobDescription
+from penstock.jobmanager.job_master import JobMaster
+from penstock.protocol.ids import CheckpointId, Generation
+from penstock.testing import EmbeddedJob, FlakyStorage, ManualClock, ScriptedSource
+from tests.embedded.jobs import CountOperator, Pipeline, Verdict, key_of, memory_storage, settings, uneven_script
+from tests.embedded.staged import StagedSink
+
+SCRIPT = uneven_script()
+
+
+@pytest.fixture
+def sink(request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"replaced-{request.node.name}"
+    StagedSink.clear(name)
+    yield name
+    StagedSink.clear(name)
+
+
+class LateStorage(FlakyStorage):
+    """The first `put_new` of a path with `held` in it: `meanwhile` is called with what carries it out, which is done at the latest
+    when that returns."""
+
+    def __init__(self, inner: CheckpointStorage, held: str, meanwhile: Callable[[Callable[[], bool]], None]) -> None:
+        super().__init__(inner, ())
+        self._held, self._meanwhile = held, meanwhile
+        self.was_held = False
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        if self._held not in path or self.was_held:
+            return self._inner.put_new(path, data)
+        self.was_held = True
+        done: list[bool] = []
+
+        def carry_out() -> bool:
+            if not done:
+                done.append(self._inner.put_new(path, data))
+            return done[0]
+
+        self._meanwhile(carry_out)
+        return carry_out()
+
+
+def job_of(sink: str, script: list[Any] = SCRIPT, **more: Any) -> JobDescription:
+    job = replace(settings(restart=RestartStrategies.no_restart(), inline_threshold=0), **more)
+    pipeline = Pipeline().source(ScriptedSource(script), 2).operator(CountOperator(), 2, Hash(key_of))
+    return pipeline.sink(StagedSink(sink)).build(job)
+
+
+def driver(job: JobDescription, storage: CheckpointStorage) -> EmbeddedJob:
+    return EmbeddedJob(job, JobMaster(job, storage, clock=ManualClock()))
+
+
+class Died(RuntimeError):
+    """A driver dies of this."""
+
+
+def run_until(runtime: EmbeddedJob, epoch: int) -> None:
+    def on_report(report: Any) -> None:
+        if report.epoch >= epoch:
+            raise Died
+
+    runtime.master.on_report = on_report
+    with pytest.raises(JobFailedError):
+        runtime.run()
+
+
+def exact(sink: str, script: list[Any] = SCRIPT) -> None:
+    verdict = Verdict(script, StagedSink.results(sink))
+    assert verdict.exact, verdict
+
+
+def test_a_manifest_that_appears_when_the_successor_has_begun_is_never_resumed_from(sink: str) -> None:
+    job, storage = job_of(sink), memory_storage()
+
+    def replaced(carry_out: Callable[[], bool]) -> None:
+        successor = driver(job, storage)
+        successor.master.start()  # goes back to checkpoint 3, discards what is staged behind it, and dies
+
+    late = LateStorage(storage, "chk-4/manifest", replaced)
+    with pytest.raises(FencedError):
+        driver(job, late).run()
+    assert late.was_held
+    assert storage.exists("checkpoints/chk-4/manifest.json"), "the store did it, late"
+    driver(job, storage).run()
+    exact(sink)
+
+
+def test_a_manifest_that_appears_just_before_the_successors_of_that_number_gives_way(sink: str) -> None:
+    job, storage = job_of(sink), memory_storage()
+
+    def replaced(carry_out: Callable[[], bool]) -> None:
+        successor = driver(job, storage)
+        appeared: list[bool] = []
+
+        def reach(point: str, epoch: int) -> None:
+            if (point, epoch) == ("before-manifest", 4):
+                appeared.append(carry_out())
+
+        successor.master.reach = reach
+        successor.run()
+        assert appeared == [True]
+        exact(sink)
+
+    late = LateStorage(storage, "chk-4/manifest", replaced)
+    with pytest.raises(FencedError):
+        driver(job, late).run()
+    assert late.was_held
+    exact(sink)
+
+
+def test_a_driver_does_not_mistake_its_own_late_manifest_for_what_it_goes_on_from(sink: str) -> None:
+    """The store answers with an error and carries the write out afterwards: the same driver has gone back by then."""
+    job = job_of(sink)
+    job = replace(job, settings=replace(job.settings, restart=RestartStrategies.fixed_delay_restart(3, 10)))
+    storage = memory_storage()
+    pending: list[Callable[[], bool]] = []
+
+    def fails(carry_out: Callable[[], bool]) -> None:
+        pending.append(carry_out)
+        raise StorageError("simulated: timed out")
+
+    late = LateStorage(storage, "chk-4/manifest", fails)
+    runtime = driver(job, late)
+    epochs: list[int] = []
+
+    def reach(point: str, epoch: int) -> None:
+        if point == "before-run" and pending:  # it has gone back and discarded what was staged
+            epochs.append(epoch)
+            assert pending.pop()()
+
+    runtime.master.reach = reach
+    runtime.run()
+    assert late.was_held
+    assert epochs == [4]
+    assert runtime.failures == 1, "the number is used again, as if nothing had been there"
+    exact(sink)
+
+
+def test_late_manifests_at_any_moment_lose_and_repeat_nothing(sink: str) -> None:
+    """Of a driver, then of its successor, then of the same driver once more, each replaced or dead somewhere else."""
+    seen: Counter[str] = Counter()
+    for seed in range(12):
+        StagedSink.clear(sink)
+        _replaced_again_and_again(seed, sink, seen)
+    assert min(seen["held"], seen["fenced"], seen["appeared as an orphan"]) >= 3, seen
+
+
+def _replaced_again_and_again(seed: int, sink: str, seen: Counter[str]) -> None:
+    rng = random.Random(seed)
+    script, storage = uneven_script(seed), memory_storage()
+    waiting: list[Callable[[], bool]] = []
+
+    def maybe_appears(*_: Any) -> None:
+        if waiting and rng.random() < 0.15:
+            seen["appeared as an orphan"] += waiting.pop(rng.randrange(len(waiting)))()
+
+    def live(depth: int) -> None:
+        """One driver: replaced while its store is slow, by one that may be replaced in turn; or it hears of an error."""
+        every = rng.choice([0, 0, 250, 450])
+        job = job_of(sink, script, checkpoint_interval_ms=every)
+        if rng.random() < 0.5:
+            job = replace(job, settings=replace(job.settings, restart=RestartStrategies.fixed_delay_restart(9, 10)))
+
+        def slow(carry_out: Callable[[], bool]) -> None:
+            seen["held"] += 1
+            waiting.append(carry_out)
+            if rng.random() < 0.4:
+                raise StorageError("simulated: timed out")
+            if depth < 3:
+                live(depth + 1)
+            if rng.random() < 0.5:
+                raise StorageError("simulated: timed out")
+
+        held = rng.choice(["manifest", f"chk-{rng.randint(2, 7)}/manifest", "-from-"])
+        runtime = driver(job, LateStorage(storage, held, slow))
+        runtime.master.reach = maybe_appears
+        dies = rng.choice([rng.randint(1, 7), 99])
+
+        def on_report(report: Any) -> None:
+            maybe_appears()
+            if report.epoch >= dies:
+                raise Died
+
+        runtime.master.on_report = on_report
+        try:
+            runtime.run()
+        except FencedError:
+            seen["fenced"] += 1
+        except (JobFailedError, StorageError):
+            seen["failed"] += 1
+
+    live(0)
+    for carry_out in waiting:
+        carry_out()
+    driver(job_of(sink, script), storage).run()
+    verdict = Verdict(script, StagedSink.results(sink))
+    assert verdict.exact, f"seed {seed}: {verdict}"
+
+
+# ---------------------------------------------------------------- which checkpoints are the job's
+
+
+@pytest.mark.parametrize(
+    ("committed", "starts", "expected"),
+    [
+        ([], {}, []),
+        ([(4, 1), (5, 1)], {}, []),
+        ([(5, 1), (8, 2), (10, 1), (12, 2)], {}, [10]),  # as told before starts were noted
+        ([(4, 1), (5, 1)], {1: 0, 2: 4}, [5]),  # appeared when its successor had begun
+        ([(3, 1)], {2: 0}, [3]),  # … from nothing
+        ([(4, 1), (5, 1), (6, 2)], {1: 0, 2: 4}, [5]),  # below the successor's own
+        ([(4, 1), (5, 2), (9, 1)], {1: 0, 2: 4}, [9]),  # above it
+        ([(4, 1), (5, 1)], {1: 0, 2: 4, 3: 5}, []),  # 2's note was late: 3 had not seen it and adopted 5
+        ([(4, 1), (5, 2), (6, 2), (7, 3)], {1: 0, 2: 4, 3: 5}, [6]),
+        ([(4, 1), (5, 2), (6, 3)], {3: 5}, []),  # the first to note its start
+        ([(4, 1), (5, 2)], {1: 0, 2: 4, 3: 5}, []),
+    ],
+)
+def test_history_is_read_backwards_from_the_newest_generation(
+    committed: list[tuple[int, int]], starts: dict[int, int], expected: list[int]
+) -> None:
+    found = orphans(
+        [(CheckpointId(n), Generation(g)) for n, g in committed],
+        {Generation(g): CheckpointId(n) for g, n in starts.items()},
+    )
+    assert sorted(found) == expected
