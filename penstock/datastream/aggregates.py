@@ -12,7 +12,7 @@ over columns, and Python over single records for windows that cannot be columnar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,11 @@ class Partial:
     column: str | None  # None: about records as such
     function: str
     merge: str
+
+
+def partial_names(partials: Iterable[Partial]) -> tuple[tuple[str | None, str, str], ...]:
+    """As a state's specification names them."""
+    return tuple((partial.column, partial.function, partial.merge) for partial in partials)
 
 
 class Aggregate(ABC):

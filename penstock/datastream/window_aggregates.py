@@ -52,7 +52,8 @@ def aggregate(windowed: WindowedStream, aggregates: Mapping[str, Aggregate]) -> 
     why_rows = _why_rows(windowed)
     if why_rows is not None:
         function = AggregatedRow(selector.names, aggregates)
-        return windowed._window(function, AggregateContents(RowAggregation(aggregates)), output_type, why_rows)
+        rows = RowAggregation(aggregates)
+        return windowed._window(function, AggregateContents(rows, rows.partials), output_type, why_rows)
     operator = ColumnarWindowOperator(
         keys=selector.names,
         assigner=windowed._assigner,

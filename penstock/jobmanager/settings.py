@@ -31,6 +31,7 @@ class JobSettings:
     compact_after: int = 10
     fall_back_to_older: bool = False
     ignore_unclaimed_state: bool = False
+    allow_changed_windows: bool = False
     recovery_path: str | None = None  # a savepoint, or a checkpoint of another job folder
     claim: bool = False  # the savepoint becomes the job's own, to delete when it is not needed any more
     savepoint_dir: str | None = None
@@ -106,6 +107,8 @@ class JobSettings:
             compact_after=number("penstock.checkpoint.compact-after", defaults.compact_after),
             fall_back_to_older=config.get("penstock.checkpoint.fall-back", "false").lower() == "true",
             ignore_unclaimed_state=config.get("execution.state-recovery.ignore-unclaimed-state", "false").lower()
+            == "true",
+            allow_changed_windows=config.get("execution.state-recovery.allow-changed-windows", "false").lower()
             == "true",
             recovery_path=config.get("execution.state-recovery.path") or config.get("execution.savepoint.path") or None,
             claim=_claim(config),

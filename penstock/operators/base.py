@@ -16,6 +16,7 @@ from penstock.operators import checkpointing
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block, Rows
 from penstock.state.backend import OperatorState
+from penstock.state.specification import Specification
 
 if TYPE_CHECKING:
     from penstock.checkpoint.storage import CheckpointStorage
@@ -122,6 +123,13 @@ class Operator(ABC):
                     function.close()
                 except Exception as error:
                     self.fail(error, "close()", None)
+
+    def specification(self) -> Specification | None:
+        """What the entries of its state mean, where that depends on how it was built; None: they speak for themselves."""
+        return None
+
+    def migrate_state(self, before: Specification) -> None:  # noqa: B027 - only for those that can
+        """Called before `restore_state`: what was restored is of another specification, which can be restored from."""
 
     def restore_state(self) -> None:  # noqa: B027 - most operators keep all their state in tables
         """Called before open and again after a rollback: read operator (non-keyed) state from `ctx.state`."""

@@ -30,6 +30,7 @@ from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Rows
 from penstock.state.backend import NO_KEY
 from penstock.state.key_groups import canonical
+from penstock.state.specification import Specification
 
 INPUT = "batch-input"
 
@@ -123,6 +124,10 @@ class BatchOperator(Operator):
         self.inner.setup(replace(ctx, output=self._key_output))
         self._table = ctx.state.table(INPUT, "value", namespaced=True)
         self._sequence = 0
+
+    def specification(self) -> Specification:
+        """Records wait as they came: whatever the operator inside is now makes of them what it makes of all."""
+        return Specification(holds="records that wait for the end of the input (batch mode)")
 
     def user_functions(self) -> Iterable[Any]:
         return self.inner.user_functions()

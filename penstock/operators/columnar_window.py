@@ -32,6 +32,8 @@ from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray
 from penstock.state.key_groups import key_group_range
 from penstock.state.panes import PANES
+from penstock.state.specification import PANES as PANES_HELD
+from penstock.state.specification import Specification
 
 FIRED = "fired-until"
 
@@ -75,6 +77,22 @@ class ColumnarWindowOperator(Operator):
         self._drops: list[tuple[int, int]] = []  # heap of (dropped at, pane)
 
     # ---------------------------------------------------------------- state
+
+    def specification(self) -> Specification:
+        return Specification(
+            holds=PANES_HELD,
+            keys=self.aggregation.keys,
+            windows=self.grid.described,
+            lateness=self.grid.lateness,
+            partials=self.aggregation.partials,
+            columns=self.aggregation.columns_in(self.input_type),
+        )
+
+    def migrate_state(self, before: Specification) -> None:
+        table = self.ctx.state.table("panes", PANES)
+        blocks: list[tuple[Any, Any]] = list(table.items())
+        for name, block in blocks:
+            table.put(name, self.aggregation.reordered(block, before.partials or ()))
 
     def restore_state(self) -> None:
         """Which windows have fired is not written per window: all up to this watermark have. At an aligned barrier it

@@ -20,6 +20,7 @@ from penstock.records import Block, Columns, Rows
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import normal_key, user_key
 from penstock.state.overlay import MISSING
+from penstock.state.specification import Specification, type_name
 
 
 class Collector:
@@ -222,6 +223,14 @@ class KeyedReduceOperator(Operator):
         self.function = function
         self.selector = selector
         self.input_type = input_type
+
+    def specification(self) -> Specification:
+        return Specification(
+            holds="a rolling aggregate",
+            function=getattr(self.function, "described", "reduce"),
+            keys=self.selector.names if isinstance(self.selector, ColumnKeySelector) else None,
+            values=type_name(self.input_type),
+        )
 
     def user_functions(self) -> Iterable[Any]:
         return (self.function,)

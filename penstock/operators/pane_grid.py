@@ -58,6 +58,12 @@ class PaneGrid:
         )
 
     @property
+    def described(self) -> str:
+        """For a state's specification. Equal for assigners that make the same windows."""
+        step = "" if self.step in (None, self.size) else f", growing by {self.step} ms"
+        return f"{self.size} ms long, every {self.slide} ms from {self.offset % self.slide} ms on{step}"
+
+    @property
     def width(self) -> int:
         return math.gcd(self.size, self.slide) if self.step is None else self.step
 

@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.datastream.aggregates import Aggregate, Partial, result_columns
+from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from penstock.datastream.aggregates import Aggregate, Partial, partial_names, result_columns
 from penstock.operators.convert import column_of, single_batch
 from penstock.records import TimestampArray
 from penstock.state.panes import with_keys
+from penstock.state.specification import PartialName
 
 _PANE = "pane"
 _ROW = "row"
@@ -33,6 +35,26 @@ class PartialAggregation:
         self._columns = list(dict.fromkeys(p.column for p in self._partials if p.column is not None))
         self._key_names = [f"k{index}" for index in range(len(self.keys))]
         self._partial_names = [f"p{index}" for index in range(len(self._partials))]
+
+    @property
+    def partials(self) -> tuple[PartialName, ...]:
+        """What is kept, in the order of columns."""
+        return partial_names(self._partials)
+
+    def columns_in(self, type_info: TypeInformation | None) -> dict[str, str] | None:
+        """The types of key columns and aggregated columns, where the program declares them."""
+        if not isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
+            return None
+        types = dict(zip(type_info.get_field_names(), type_info.get_field_types(), strict=True))
+        return {name: str(types[name]) for name in [*self.keys, *self._columns]}
+
+    def reordered(self, block: pa.RecordBatch, before: Sequence[PartialName]) -> pa.RecordBatch:
+        """A block of a program that kept `before`, among them all that this one needs."""
+        places = [len(self.keys) + before.index(partial) for partial in self.partials]
+        arrays = [block.column(place) for place in [*range(len(self.keys)), *places]]
+        names = [*self._key_names, *self._partial_names]
+        schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)])
+        return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self._key_names))
 
     def select(self, batch: pa.RecordBatch, where: str) -> pa.Table:
         """The columns that matter, as k… and v…; dictionaries are decoded, since those of two blocks may differ."""

@@ -70,9 +70,10 @@ def with_field(value: Any, field: Field, new: Any) -> Any:
 
 
 class FieldAggregate(ReduceFunction):
-    """One field is folded, the others stay as they were first."""
+    """One field is folded, the others stay as they were first. `verb` and field tell in checkpoints what it makes."""
 
-    def __init__(self, field: Field, fold: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, verb: str, field: Field, fold: Callable[[Any, Any], Any]) -> None:
+        self.described = f"{verb}({field!r})"
         self._field, self._fold = field, fold
 
     def reduce(self, value1: Any, value2: Any) -> Any:
@@ -83,7 +84,8 @@ class FieldAggregate(ReduceFunction):
 class ExtremeRecord(ReduceFunction):
     """The record whose field is the smallest or largest; the earlier one if they are equal."""
 
-    def __init__(self, field: Field, replaces: Callable[[Any, Any], bool]) -> None:
+    def __init__(self, verb: str, field: Field, replaces: Callable[[Any, Any], bool]) -> None:
+        self.described = f"{verb}({field!r})"
         self._field, self._replaces = field, replaces
 
     def reduce(self, value1: Any, value2: Any) -> Any:
@@ -92,23 +94,23 @@ class ExtremeRecord(ReduceFunction):
 
 
 def sum_of(field: Field) -> ReduceFunction:
-    return FieldAggregate(field, operator.add)
+    return FieldAggregate("sum", field, operator.add)
 
 
 def min_of(field: Field) -> ReduceFunction:
-    return FieldAggregate(field, min)
+    return FieldAggregate("min", field, min)
 
 
 def max_of(field: Field) -> ReduceFunction:
-    return FieldAggregate(field, max)
+    return FieldAggregate("max", field, max)
 
 
 def min_by(field: Field) -> ReduceFunction:
-    return ExtremeRecord(field, operator.lt)
+    return ExtremeRecord("min_by", field, operator.lt)
 
 
 def max_by(field: Field) -> ReduceFunction:
-    return ExtremeRecord(field, operator.gt)
+    return ExtremeRecord("max_by", field, operator.gt)
 
 
 class Projection:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.common.types import _create_row
-from penstock.datastream.aggregates import Aggregate, Partial, fold
+from penstock.datastream.aggregates import Aggregate, Partial, fold, partial_names
 from penstock.datastream.functions import AggregateFunction, ProcessWindowFunction
 from penstock.datastream.window import TimeWindow
 from penstock.errors import PenstockError
 from penstock.operators.selectors import read_column
+from penstock.state.specification import PartialName
 
 
 class RowAggregation(AggregateFunction):
@@ -22,6 +23,11 @@ class RowAggregation(AggregateFunction):
         self._partials: list[Partial] = list(dict.fromkeys(p for a in self._aggregates for p in a.partials))
         self._steps = [(partial.column, fold(partial.function)) for partial in self._partials]
         self._positions = [[self._partials.index(p) for p in a.partials] for a in self._aggregates]
+
+    @property
+    def partials(self) -> tuple[PartialName, ...]:
+        """What an accumulator holds, in its order."""
+        return partial_names(self._partials)
 
     def create_accumulator(self) -> list[Any]:
         return [0 if partial.merge == "sum" and partial.function != "sum" else None for partial in self._partials]

@@ -47,6 +47,7 @@ from penstock.protocol.gate import (
 from penstock.protocol.ids import NodeId, TaskId
 from penstock.protocol.input_facts import is_of, renumbered, reopened, store
 from penstock.protocol.input_facts import restore as restore_facts
+from penstock.state import specification
 from penstock.state.backend import OperatorState
 from penstock.state.key_groups import key_group_range
 from penstock.state.keyspace import HashMapKeyspace, Keyspace
@@ -65,6 +66,7 @@ class SubtaskSettings:
     attempt: int = 0
     job_parameters: dict[str, str] = field(default_factory=dict)
     storage: CheckpointStorage | None = None
+    allow_changed_windows: bool = False
 
 
 class Subtask:
@@ -160,6 +162,13 @@ class Subtask:
     def open(self) -> None:
         """After `restore`, if there is something to restore."""
         for operator in self.chain:
+            before = specification.settle(
+                operator.ctx.state,
+                operator.specification(),
+                allow_changed_windows=self.settings.allow_changed_windows,
+            )
+            if before is not None:
+                operator.migrate_state(before)
             operator.restore_state()
         if self.gate is not None:
             self.head.resume_at(self.gate.valve.watermark, self.gate.valve.idle)

@@ -31,13 +31,21 @@ from penstock.operators.convert import to_rows
 from penstock.operators.evicting_windows import EvictingContents, EvictingWindows, element
 from penstock.operators.keyed import TimedOperator
 from penstock.operators.merging_windows import MergingWindowSet
-from penstock.operators.window_contents import ListContents, WindowContents, merge_namespaces
+from penstock.operators.selectors import ColumnKeySelector
+from penstock.operators.window_contents import AggregateContents, ListContents, WindowContents, merge_namespaces
 from penstock.operators.window_context import AssignerContext, TriggerContext, WindowContext
-from penstock.operators.window_namespace import ALL_KEY, WindowCodec, WindowNamespace
+from penstock.operators.window_namespace import (
+    ALL_KEY,
+    WindowCodec,
+    WindowNamespace,
+    described_windows,
+    kind_of_windows,
+)
 from penstock.records import Block
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import user_key
 from penstock.state.overlay import MISSING
+from penstock.state.specification import WINDOWS, Specification, type_name
 
 CONTENTS = "window-contents"
 MERGING = "merging-windows"
@@ -121,6 +129,27 @@ class WindowOperator(TimedOperator):
         self._evicting = None if self.evictor is None else EvictingWindows(self, self.evictor, self._table)
         fast = self._fast_path and self._evicting is None and is_aligned(self.assigner, self.trigger)
         self._aligned = AlignedWindows(self, self._table) if fast else None
+
+    def specification(self) -> Specification:
+        contents = self.contents.inner if isinstance(self.contents, EvictingContents) else self.contents
+        # Evicting windows hold the records themselves, whatever is made of them when they fire.
+        folded = self.evictor is None
+        return Specification(
+            holds=WINDOWS,
+            function=contents.described if folded else "all records",
+            keys=self.selector.names if isinstance(self.selector, ColumnKeySelector) else None,
+            kind_of_windows=kind_of_windows(self.assigner),
+            windows=described_windows(self.assigner),
+            lateness=self.allowed_lateness,
+            partials=contents.partials if folded else None,
+            values=None if folded and isinstance(contents, AggregateContents) else type_name(self.input_type),
+        )
+
+    def migrate_state(self, before: Specification) -> None:
+        assert isinstance(self.contents, AggregateContents), "only these have partial aggregates"
+        places = [(before.partials or ()).index(partial) for partial in self.contents.partials or ()]
+        for entry, accumulator in list(self._table.items()):
+            self._table.put(entry, [accumulator[place] for place in places])
 
     def user_functions(self) -> Iterable[Any]:
         yield from self.contents.user_functions()

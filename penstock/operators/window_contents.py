@@ -9,6 +9,7 @@ from typing import Any
 from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.errors import JobDefinitionError
 from penstock.state.overlay import MISSING, OverlayTable
+from penstock.state.specification import PartialName
 
 
 class WindowContents(ABC):
@@ -19,6 +20,12 @@ class WindowContents(ABC):
     """
 
     kind: str  # of the state table
+    partials: tuple[PartialName, ...] | None = None  # of built-in aggregates, in the order of an accumulator
+
+    @property
+    def described(self) -> str:
+        """For the state's specification."""
+        return self.kind
 
     def user_functions(self) -> Iterable[Any]:
         return ()
@@ -79,6 +86,10 @@ class ReduceContents(WindowContents):
             )
         self.function = function
 
+    @property
+    def described(self) -> str:
+        return str(getattr(self.function, "described", self.kind))
+
     def user_functions(self) -> Iterable[Any]:
         return (self.function,)
 
@@ -106,10 +117,11 @@ class AggregateContents(WindowContents):
 
     kind = "aggregating"
 
-    def __init__(self, function: AggregateFunction) -> None:
+    def __init__(self, function: AggregateFunction, partials: tuple[PartialName, ...] | None = None) -> None:
         if not isinstance(function, AggregateFunction):
             raise JobDefinitionError(f"aggregate of a window takes an AggregateFunction, not {function!r}")
         self.function = function
+        self.partials = partials
 
     def user_functions(self) -> Iterable[Any]:
         return (self.function,)

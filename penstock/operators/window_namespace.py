@@ -5,11 +5,47 @@ from __future__ import annotations
 import io
 from typing import Any, Final, TypeAlias
 
-from penstock.datastream.window import CountWindow, GlobalWindow, TimeWindow, Window, WindowAssigner
+from penstock.datastream.window import (
+    CountWindow,
+    CountWindowSerializer,
+    DynamicEventTimeSessionWindows,
+    DynamicProcessingTimeSessionWindows,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    MergingWindowAssigner,
+    TimeWindow,
+    TimeWindowSerializer,
+    Window,
+    WindowAssigner,
+)
 
 WindowNamespace: TypeAlias = tuple[Any, ...]
 
 ALL_KEY: Final = 0  # the one key of windows over a whole stream
+
+
+def kind_of_windows(assigner: WindowAssigner[Any, Any]) -> str:
+    """For a state's specification: windows of another kind cannot be read, or mean something else."""
+    clock = "event" if assigner.is_event_time() else "processing"
+    match assigner.get_window_serializer():
+        case TimeWindowSerializer():
+            return f"{clock} time, merging" if isinstance(assigner, MergingWindowAssigner) else f"{clock} time"
+        case CountWindowSerializer():
+            return repr(assigner)  # a window is the number of a position that depends on the size
+        case GlobalWindowSerializer():
+            return "global"
+    return f"{clock} time, of {type(assigner).__qualname__}"
+
+
+def described_windows(assigner: WindowAssigner[Any, Any]) -> str | None:
+    """For a state's specification: which windows there are; None: the kind says it."""
+    if isinstance(assigner.get_window_serializer(), CountWindowSerializer):
+        return None
+    ours = type(assigner).__module__.startswith("penstock.")
+    dynamic = isinstance(assigner, (DynamicEventTimeSessionWindows, DynamicProcessingTimeSessionWindows))
+    return (
+        repr(assigner) if ours and not dynamic else type(assigner).__qualname__
+    )  # users may rename what they hand over
 
 
 class WindowCodec:

@@ -74,6 +74,7 @@ class LevelRun:
             attempt=plan.job_attempt,
             job_parameters=dict(job_parameters),
             storage=writer.storage,
+            allow_changed_windows=settings.allow_changed_windows,
         )
         self.tasks: dict[TaskId, HeldTask] = {}
         for task in graph.tasks_of_slot(slot, level):

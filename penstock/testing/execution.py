@@ -87,6 +87,7 @@ class Execution:
             attempt=job_attempt,
             job_parameters=dict(job.job_parameters),
             storage=None if store is None else store.storage,
+            allow_changed_windows=job.settings.allow_changed_windows,
         )
         for level in range(graph.levels):
             for slot in range(graph.slots):
