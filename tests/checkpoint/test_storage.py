@@ -21,6 +21,7 @@ from penstock.checkpoint.storage import (
     open_storage,
 )
 from penstock.errors import ConfigurationError, StorageError
+from tests.small_disk import small_disk
 
 
 @pytest.fixture(params=["local", "object-memory", "object-file", "s3"])
@@ -191,20 +192,26 @@ class TestLocalStorage:
             assert not isinstance(raised.value, FileMissingError)
         assert not (tmp_path / "root").exists()
 
+    @pytest.mark.parametrize("room", [0, 1 << 14], ids=["none", "for half"])
     @pytest.mark.parametrize("operation", ["put", "put_new"])
     def test_a_full_disk_leaves_nothing_visible_and_nothing_behind(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+        self, tmp_path: Path, operation: str, room: int
     ) -> None:
-        storage = LocalStorage(tmp_path)
-        storage.put("a/old", b"old")
-
-        def full(descriptor: int) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match=r"a/new.*No space left.*free space"):
-            getattr(storage, operation)("a/new", b"new")
-        assert os.listdir(tmp_path / "a") == ["old"]
+        with small_disk(tmp_path / "disk", "256k") as disk:
+            storage = LocalStorage(disk.root / "job")
+            storage.put("a/old", b"old")
+            disk.fill(leave=room)
+            for name in ("a/new", "a/old", "b/new") if operation == "put" else ("a/new", "b/new"):
+                with pytest.raises(StorageError, match=rf"{name}.*No space left.*free space") as caught:
+                    getattr(storage, operation)(name, bytes(2 << 14))
+                assert isinstance(caught.value.__cause__, OSError)
+                assert caught.value.__cause__.errno == errno.ENOSPC
+            assert storage.list("") == ["a/old"]
+            assert storage.get("a/old") == b"old"
+            assert os.listdir(disk.root / "job" / "a") == ["old"]
+            disk.free()
+            storage.put("a/new", bytes(2 << 14))
+            assert storage.list("a") == ["a/new", "a/old"]
 
     def test_a_crash_between_writing_and_naming_shows_nothing_and_sweep_removes_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
