@@ -6,12 +6,14 @@ import contextlib
 import errno
 import os
 import socket
+import stat
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.storage_protocol import TEMPORARY_PREFIX, FileMissingError, checked_path
+from penstock.common.private_folders import make_private
 from penstock.errors import StorageError
 
 _FOLDER_RETRIES = 16
@@ -22,16 +24,20 @@ class LocalStorage:
 
     `create` makes the root when it is missing. Copies that arrive pickled never do: on a host where the shared folder
     is not mounted, an empty new folder would look like a job without checkpoints.
+
+    A root that is made here is for this user alone. One that exists says by its own rights who else may see what is in it.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, create: bool = True) -> None:
         self.root = Path(os.path.abspath(os.path.expanduser(root)))
         if create:
             try:
-                self.root.mkdir(parents=True, exist_ok=True)
+                make_private(self.root)
             except OSError as error:
                 raise self._unusable("create", error) from error
         self._require_root()
+        # What is in it has its rights, as far as the umask lets through: 0700 and 0600 if it was made here.
+        self._rights = stat.S_IMODE(self.root.stat().st_mode) & 0o777 | 0o700
 
     @property
     def url(self) -> str:
@@ -153,8 +159,8 @@ class LocalStorage:
                 # mkdir() waits for the removal. So only the first try, the common one, believes stat().
                 if attempt or not folder.is_dir():
                     self._require_root()
-                    folder.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                    self._make_folder(folder)
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._rights & 0o666)
                 break
             except (FileNotFoundError, FileExistsError):  # `delete` removed a folder that it had emptied, just now
                 if attempt == _FOLDER_RETRIES - 1:
@@ -169,6 +175,11 @@ class LocalStorage:
             _unlink_quietly(temporary)
             raise
         return temporary
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder != self.root:
+            self._make_folder(folder.parent)
+            folder.mkdir(mode=self._rights, exist_ok=True)
 
     def _sync_folders(self, folder: Path) -> None:
         """A new name is durable once every folder on its way is: the folder itself may be new too."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from penstock.common.private_folders import make_private
+
 _NAME = re.compile(r"penstock-state-(\d+)-(\d+)-.*")
 
 
@@ -26,7 +28,7 @@ class LocalFolder:
     def path(self) -> Path:
         with self._lock:
             if self._path is None:
-                self._parent.mkdir(parents=True, exist_ok=True)
+                make_private(self._parent)
                 _sweep(self._parent)
                 prefix = f"penstock-state-{os.getpid()}-{_started(os.getpid())}-"
                 self._path = Path(tempfile.mkdtemp(prefix=prefix, dir=self._parent))

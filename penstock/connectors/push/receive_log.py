@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Final
 
+from penstock.common.private_folders import make_private
 from penstock.errors import FencedError, StorageError
 
 _FRAME: Final = struct.Struct(">IIQq")  # length, checksum, number, time of receipt
@@ -142,7 +143,7 @@ class ReceiveLogWriter:
 
     def __init__(self, log: ReceiveLog, segment_bytes: int) -> None:
         self._log, self._segment_bytes = log, segment_bytes
-        log.folder.mkdir(parents=True, exist_ok=True)
+        make_private(log.folder)
         self._lock = (log.folder / _LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
