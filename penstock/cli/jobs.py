@@ -21,7 +21,7 @@ from penstock.cli.output import (
     wait_for_state,
     watermark,
 )
-from penstock.cli.targets import AsJson, Directory, JobManager, Target, Token, all_targets, checked
+from penstock.cli.targets import AsJson, Directory, JobManager, Target, TokenFile, all_targets, checked
 from penstock.jobmanager.documents import checkpoints as checkpoint_documents
 from penstock.jobmanager.documents import jobs as documents
 from penstock.jobmanager.known_job import TERMINAL
@@ -41,11 +41,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_jobs(
-    directory: Directory = None, jobmanager: JobManager = None, token: Token = None, as_json: AsJson = False,
+    directory: Directory = None, jobmanager: JobManager = None, token_file: TokenFile = None, as_json: AsJson = False,
     every: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended, too.")] = False,
 ) -> None:  # fmt: skip
     """List jobs, the newest first."""
-    found = [job for _, job in all_targets(directory, jobmanager, token)]
+    found = [job for _, job in all_targets(directory, jobmanager, token_file)]
     shown = [job for job in found if every or job["state"] not in TERMINAL]
     if as_json:
         print_json(shown)

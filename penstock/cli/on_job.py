@@ -6,7 +6,7 @@ from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from typing import Any
 
-from penstock.cli.targets import Directory, JobManager, JobName, Token, find
+from penstock.cli.targets import Directory, JobManager, JobName, TokenFile, find
 
 
 def on_job(command: Callable[..., None]) -> Callable[..., None]:
@@ -17,11 +17,11 @@ def on_job(command: Callable[..., None]) -> Callable[..., None]:
         *(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own),
         Parameter("directory", Parameter.KEYWORD_ONLY, default=None, annotation=Directory),
         Parameter("jobmanager", Parameter.KEYWORD_ONLY, default=None, annotation=JobManager),
-        Parameter("token", Parameter.KEYWORD_ONLY, default=None, annotation=Token),
+        Parameter("token_file", Parameter.KEYWORD_ONLY, default=None, annotation=TokenFile),
     ]
 
     def run(**given: Any) -> None:
-        target = find(given.pop("job"), given.pop("directory"), given.pop("jobmanager"), given.pop("token"))
+        target = find(given.pop("job"), given.pop("directory"), given.pop("jobmanager"), given.pop("token_file"))
         command(target, **given)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.output import hint
 from penstock.cli.submit import start_detached, submit_remotely
-from penstock.cli.targets import Directory, JobManager, Token, dispatcher_at, home_at
+from penstock.cli.targets import Directory, JobManager, TokenFile, dispatcher_at, home_at
 from penstock.common.global_configuration import GlobalConfiguration
 from penstock.errors import ConfigurationError
 from penstock.jobmanager.attach import HOME
@@ -78,7 +78,7 @@ def run(
     ] = False,
     directory: Directory = None,
     jobmanager: JobManager = None,
-    token: Token = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Run a program. Without --detached its jobs run here, and the command ends with them."""
     files, packed = _split(py_files), _split(archives)
@@ -108,7 +108,7 @@ def run(
         py_files=tuple(files),
     )
     chosen = None if runtime is None else runtime.value
-    remote = dispatcher_at(jobmanager, token)
+    remote = dispatcher_at(jobmanager, token_file, directory)
     if remote is not None:
         submit_remotely(remote, program, configuration, chosen, wait=not detached)
     elif detached:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,8 +51,13 @@ JobManager = Annotated[
         "--jobmanager", metavar="URL", envvar="PENSTOCK_JOBMANAGER", help="Ask this dispatcher instead of folders here."
     ),
 ]
-Token = Annotated[
-    str | None, typer.Option("--token", envvar="PENSTOCK_TOKEN", help="The dispatcher's token.", show_default=False)
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(  # no option for the token itself: everybody on a machine sees the arguments of its processes
+        "--token-file",
+        help="The dispatcher's token is in this file, else in PENSTOCK_TOKEN, else where the dispatcher of the home folder put it.",
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
@@ -144,8 +150,23 @@ def home_at(directory: Path | None) -> JobHome:
     return JobHome.default() if directory is None else JobHome(directory.absolute())
 
 
-def dispatcher_at(jobmanager: str | None, token: str | None) -> Endpoint | None:
-    """None when none is named; an empty variable names none."""
+def given_token(file: Path | None) -> str | None:
+    """The token that the user names; None: none."""
+    where = "PENSTOCK_TOKEN" if file is None else str(file)
+    try:
+        token = os.environ.get("PENSTOCK_TOKEN", "") if file is None else file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"the token cannot be read from {file} ({error})") from error
+    if not re.fullmatch("[!-~]*", token) or (file is not None and not token):
+        raise ConfigurationError(
+            f"what is in {where} is no token: it has letters, digits and signs of ASCII, without spaces"
+        )
+    return token or None
+
+
+def dispatcher_at(jobmanager: str | None, token_file: Path | None, directory: Path | None) -> Endpoint | None:
+    """None when none is named; an empty variable names none. A token that nobody names is that of the dispatcher that runs on the
+    home folder: if another one is meant, it does not learn it."""
     if not jobmanager:
         return None
     address = jobmanager if "://" in jobmanager else f"http://{jobmanager}"
@@ -159,12 +180,15 @@ def dispatcher_at(jobmanager: str | None, token: str | None) -> Endpoint | None:
             f"{jobmanager!r} is not a dispatcher's address: write it as `penstock jobmanager` prints it, for example "
             "http://127.0.0.1:8081"
         )
+    token = given_token(token_file)
+    if token is None:
+        token = (read_json(home_at(directory).root / "dispatcher.json") or {}).get("token")
     return Endpoint(address, token)
 
 
-def all_targets(directory: Path | None, jobmanager: str | None, token: str | None) -> list[Listed]:
+def all_targets(directory: Path | None, jobmanager: str | None, token_file: Path | None) -> list[Listed]:
     """Every job there is, the newest first."""
-    remote = dispatcher_at(jobmanager, token)
+    remote = dispatcher_at(jobmanager, token_file, directory)
     if remote is not None:
         listed = checked(remote.ask("GET", "/jobs/overview"))["jobs"]
         return [(RemoteTarget(remote, overview["jid"]), overview) for overview in listed]
@@ -172,11 +196,11 @@ def all_targets(directory: Path | None, jobmanager: str | None, token: str | Non
     return [(LocalTarget(known), documents.overview(facts)) for known, facts in found if facts is not None]
 
 
-def find(name: str, directory: Path | None, jobmanager: str | None, token: str | None) -> Target:
+def find(name: str, directory: Path | None, jobmanager: str | None, token_file: Path | None) -> Target:
     """By id, else by name, else by the beginning of one: a job that is called `b` is meant before one whose id begins so."""
     if not jobmanager and os.sep in name:
         return _by_folder(Path(name), home_at(directory))
-    listed = all_targets(directory, jobmanager, token)
+    listed = all_targets(directory, jobmanager, token_file)
     where = jobmanager or str(home_at(directory).root)
     fitting = (
         [target for target, _ in listed if target.job_id == name]

@@ -1,20 +1,28 @@
-"""The driver's control endpoint: loopback, a random token, standard library only, so that every driver can have one."""
+"""The driver's control endpoint: loopback, a random token that both sides prove to know, standard library only, so that every
+driver can have one."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import hmac
 import json
 import secrets
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from penstock.jobmanager import challenge
 from penstock.jobmanager.answers import Answer, refuse
+from penstock.jobmanager.challenge import Challenge
 from penstock.jobmanager.control import Json
 
 _LARGEST_BODY = 1 << 20
 _IDLE_S = 30.0
+_MOST_WAITING = 64  # connections that have proved nothing
 
 Handle = Callable[[str, str, dict[str, str], Json], Answer]
 
@@ -24,14 +32,7 @@ class ControlServer:
 
     def __init__(self, handle: Handle) -> None:
         self.token = secrets.token_urlsafe(32)
-        token = self.token
-
-        class Handler(_Handler):
-            pass
-
-        Handler.token, Handler.handle_request = token, staticmethod(handle)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(self.token, handle)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="penstock-control", daemon=True)
         self._thread.start()
@@ -41,30 +42,75 @@ class ControlServer:
         self._server.server_close()
 
 
+class _Server(ThreadingHTTPServer):
+    """Has few connections that have proved nothing: when there are too many, the oldest makes room."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, token: str, handle: Handle) -> None:
+        self.challenge, self.handle = Challenge(token), handle
+        self._lock = threading.Lock()
+        self._waiting: dict[socket.socket, None] = {}
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._waiting[request] = None
+            oldest = next(iter(self._waiting))
+            if len(self._waiting) > _MOST_WAITING:
+                del self._waiting[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
+        super().process_request(request, client_address)
+
+    def no_longer_waits(self, request: socket.socket) -> None:
+        with self._lock:
+            self._waiting.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.no_longer_waits(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked is gone; a driver's output belongs to the program."""
+
+
 class _Handler(BaseHTTPRequestHandler):
-    token: str
-    handle_request: Handle
+    server: _Server
     timeout = _IDLE_S
     protocol_version = "HTTP/1.1"
     server_version = "penstock"
     sys_version = ""
+    disable_nagle_algorithm = True
 
     def _answer(self) -> Answer:
-        given = self.headers.get("Authorization", "")
-        if not secrets.compare_digest(given.encode("utf-8", "replace"), f"Bearer {self.token}".encode()):
-            return refuse(401, "the token is missing or wrong: it is in the job's control.json")
+        if self.path == challenge.PATH:
+            greeting = self.server.challenge.greet(self.headers.get(challenge.HEADER, ""))
+            return (
+                refuse(400, f"{challenge.HEADER} should be a nonce") if greeting is None else Answer(200, {**greeting})
+            )
+        expected = self.server.challenge.admit(self.headers.get("Authorization", ""), self.command, self.path)
+        if expected is None:
+            return refuse(
+                401, "no proof of the token that is in the job's control.json: use `penstock`, or the dispatcher"
+            )
+        self.server.no_longer_waits(self.connection)
         length = self.headers.get("Content-Length", "0")
         if not length.isdigit() or int(length) > _LARGEST_BODY:
             return refuse(413, f"a request may have {_LARGEST_BODY} bytes")
+        content = self.rfile.read(int(length))
+        if not hmac.compare_digest(hashlib.sha256(content).digest(), expected):
+            return refuse(401, "the body is not the one that the proof is about")
         try:
-            body: Any = json.loads(self.rfile.read(int(length)) or b"{}")
+            body: Any = json.loads(content or b"{}")
         except ValueError:
             return refuse(400, "the body is not JSON")
         if not isinstance(body, dict):
             return refuse(400, "the body should be a JSON object")
         url = urlsplit(self.path)
         try:
-            return type(self).handle_request(self.command, url.path, dict(parse_qsl(url.query)), body)
+            return self.server.handle(self.command, url.path, dict(parse_qsl(url.query)), body)
         except Exception as error:  # the caller must hear of it; the job must not
             return refuse(500, f"{type(error).__name__}: {error}")
 

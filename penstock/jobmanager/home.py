@@ -6,7 +6,8 @@ jobs/<job id>/submission.json   what to start again, when somebody else than the
 jobs/<job id>/driver.log        what the driver printed
 jobs/<job id>/job/              the job folder, if the program names none
 programs/<upload>/<name>        uploaded programs (penstock.jobmanager.uploads)
-dispatcher.json, history.json   where the dispatcher is, while it runs; how many ended jobs it keeps
+dispatcher.json, token          where the dispatcher is and its token, while it runs
+history.json                    how many ended jobs it keeps
 slots.json                      who has which slots (penstock.jobmanager.resource_manager)
 """
 
@@ -24,6 +25,7 @@ from penstock.checkpoint.ownership import OwnerInfo, process_is_alive
 from penstock.errors import ConfigurationError
 
 VARIABLE = "PENSTOCK_HOME"
+TOKEN = "token"
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -41,11 +43,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
+    write_private(path, json.dumps(content))
+
+
+def write_private(path: Path, text: str) -> None:
     """Atomic, and for the owner's eyes only: tokens and configurations are in these files."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # mkstemp makes it 0600
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file)
+            file.write(text)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.jobmanager import state_browser
 from penstock.jobmanager.answers import Answer, refuse
 from penstock.jobmanager.control import operation_document
-from penstock.jobmanager.endpoint import Endpoint, UnreachableError
+from penstock.jobmanager.endpoint import Endpoint, StrangerError, UnreachableError
 from penstock.jobmanager.home import JobFolder, JobHome, is_running
 from penstock.jobmanager.submission import Submission, ended, facts_without_a_job
 
@@ -41,7 +41,7 @@ class KnownJob:
                 answer = endpoint.ask("GET", f"/jobs/{self.job_id}/facts", timeout_s=_ASK_TIMEOUT_S)
                 if answer.status == 200:
                     return answer.body
-            except UnreachableError:
+            except (UnreachableError, StrangerError):
                 pass  # it ends just now, or is too busy: what it wrote a second ago will do
         written = _written(self.folder)
         if written is not None and written["state"] in TERMINAL:
@@ -62,7 +62,7 @@ class KnownJob:
         if endpoint is not None:
             try:
                 return endpoint.ask(method, path, query, body)
-            except UnreachableError as error:
+            except (UnreachableError, StrangerError) as error:
                 if method != "GET":
                     return refuse(409, f"the driver of job {self.job_id} does not answer just now: {error}")
         facts = self.facts()

@@ -159,7 +159,7 @@ def test_a_job_is_found_by_the_beginning_of_its_name_and_tables_fit_a_terminal(h
 
 
 def test_a_dispatcher_runs_what_the_command_uploads(home: Path, path: Path) -> None:
-    with jobmanager(home, "--token", "s3cret") as endpoint:
+    with jobmanager(home, token="s3cret") as endpoint:
         reach = {"PENSTOCK_JOBMANAGER": endpoint.address, "PENSTOCK_HOME": "/nonexistent"}
         refused = command("list", environment=reach)
         assert refused.returncode == 1
@@ -172,7 +172,7 @@ def test_a_dispatcher_runs_what_the_command_uploads(home: Path, path: Path) -> N
         stopped = command("stop", "uploaded", "--drain", environment=reach)
         assert stopped.returncode == 0, stopped.stderr
         assert Path(stopped.stdout.strip().removeprefix("file://")).is_dir()
-        assert command("ui", "--no-open").stdout.strip() == endpoint.address
+        assert command("ui", "--no-open").stdout.strip() == f"{endpoint.address}/#token=s3cret"
 
 
 def test_uploaded_modules_and_archives_are_imported_by_their_own_names(home: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -107,14 +108,40 @@ def test_a_port_that_is_taken_is_said_once(home: Path) -> None:
 @pytest.mark.parametrize("address", ["ftp://host", "http://", "http://host:port", "http://host:0", "file:///jobs"])
 def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ConfigurationError, match=r"http://127\.0\.0\.1:8081"):
-        dispatcher_at(address, None)
+        dispatcher_at(address, None, None)
 
 
-def test_an_address_needs_no_scheme_and_an_empty_one_names_nobody() -> None:
-    found = dispatcher_at("localhost:8081", "secret")
+def test_an_address_needs_no_scheme_and_an_empty_one_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_TOKEN", "secret")
+    found = dispatcher_at("localhost:8081", None, None)
     assert found is not None
     assert (found.address, found.token) == ("http://localhost:8081", "secret")
-    assert dispatcher_at("", None) is None
+    assert dispatcher_at("", None, None) is None
+
+
+def test_the_token_is_the_named_one_or_that_of_the_dispatcher_of_the_home_folder(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def token(file: Path | None = None) -> str | None:
+        found = dispatcher_at("localhost:8081", file, None)
+        assert found is not None
+        assert found.token is None or found.token not in repr(found)
+        return found.token
+
+    assert token() is None
+    home.mkdir()
+    (home / "dispatcher.json").write_text(json.dumps({"address": "http://127.0.0.1:8081", "token": "found"}))
+    assert token() == "found"
+    monkeypatch.setenv("PENSTOCK_TOKEN", "given")
+    assert token() == "given"
+    (tmp_path / "file").write_text("filed\n")
+    assert token(tmp_path / "file") == "filed"
+    for text in ("", "two words", "é"):
+        (tmp_path / "file").write_text(text)
+        with pytest.raises(ConfigurationError, match="no token"):
+            token(tmp_path / "file")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        token(tmp_path / "nowhere")
 
 
 class _Somebody(BaseHTTPRequestHandler):

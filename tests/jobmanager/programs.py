@@ -47,12 +47,12 @@ def program(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def start_jobmanager(home: Path, *options: str) -> tuple[subprocess.Popen[bytes], Endpoint]:
+def start_jobmanager(home: Path, *options: str, token: str = "") -> tuple[subprocess.Popen[bytes], Endpoint]:
     """A dispatcher in a process of its own, on any free port."""
     (home / "dispatcher.json").unlink(missing_ok=True)  # of one that was killed
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock.cli", "jobmanager", "--port", "0", "--dir", str(home), *options],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_RUNTIME": "embedded"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_RUNTIME": "embedded", "PENSTOCK_TOKEN": token},
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -67,8 +67,8 @@ def start_jobmanager(home: Path, *options: str) -> tuple[subprocess.Popen[bytes]
 
 
 @contextmanager
-def jobmanager(home: Path, *options: str) -> Iterator[Endpoint]:
-    process, endpoint = start_jobmanager(home, *options)
+def jobmanager(home: Path, *options: str, token: str = "") -> Iterator[Endpoint]:
+    process, endpoint = start_jobmanager(home, *options, token=token)
     try:
         yield endpoint
     finally:

@@ -15,7 +15,7 @@ from tests.jobmanager.jobs import eventually
 
 
 @contextmanager
-def served(app: App) -> Iterator[httpx.Client]:
+def served(app: App, token: str | None = None) -> Iterator[httpx.Client]:
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
     thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
@@ -23,7 +23,10 @@ def served(app: App) -> Iterator[httpx.Client]:
     eventually(lambda: server.started, "the server starts")
     try:
         with httpx.Client(
-            base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", trust_env=False, timeout=30
+            base_url=f"http://127.0.0.1:{listening.getsockname()[1]}",
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            trust_env=False,
+            timeout=30,
         ) as client:
             yield client
     finally:

@@ -171,7 +171,7 @@ def job(tmp_path: Path) -> Iterator[JobClient]:
 
 def test_a_slow_sink_is_named_sources_get_less_and_the_job_recovers_with_it(job: JobClient, tmp_path: Path) -> None:
     dispatcher = Dispatcher(JobHome(tmp_path))
-    with served(create_app(dispatcher)) as rest:
+    with served(create_app(dispatcher, token="t"), "t") as rest:
         eventually(lambda: len(job.epoch_reports()) > 20, "epochs")
         path = f"/jobs/{job.get_job_id()}"
         source, sink = rest.get(path).json()["vertices"]

@@ -17,9 +17,9 @@ PATIENCE_MS = 60_000  # a driver starts in a second, or in twenty if others have
 
 
 def open_page(
-    chromium: Browser, endpoint: Endpoint, size: tuple[int, int] = LAPTOP, *, dark: bool = False
+    chromium: Browser, endpoint: Endpoint, size: tuple[int, int] = LAPTOP, *, dark: bool = False, known: bool = True
 ) -> tuple[Page, list[str]]:
-    """A tab, and what went wrong in it."""
+    """A tab, opened as `penstock ui` does unless the token is not `known`; and what went wrong in it."""
     context = chromium.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if dark else "light",
@@ -32,7 +32,7 @@ def open_page(
     page.on(
         "request", lambda r: None if r.url.startswith(endpoint.address) else wrong.append(f"from elsewhere: {r.url}")
     )
-    page.goto(endpoint.address)
+    page.goto(f"{endpoint.address}/#token={endpoint.token}" if known else endpoint.address)
     return page, wrong
 
 

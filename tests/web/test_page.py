@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import stat
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from penstock.cli.jobmanager import ui
 from penstock.jobmanager.endpoint import Endpoint
 from tests.jobmanager.jobs import eventually
 from tests.jobmanager.programs import FAILING, jobmanager, program
@@ -360,8 +362,8 @@ def test_the_page_fits_a_phone_has_two_themes_and_works_from_the_keyboard(
 
 
 def test_a_token_is_asked_for_once(chromium: Browser, tmp_path: Path) -> None:
-    with jobmanager(tmp_path / "home", "--token", "sesame") as endpoint:
-        page, _ = open_page(chromium, endpoint)
+    with jobmanager(tmp_path / "home", token="sesame") as endpoint:
+        page, _ = open_page(chromium, endpoint, known=False)
         page.get_by_role("textbox", name="Token").fill("wrong")
         page.get_by_role("button", name="Continue").click()
         expect(page.get_by_role("alert")).to_have_text("That token was not accepted.")
@@ -370,6 +372,29 @@ def test_a_token_is_asked_for_once(chromium: Browser, tmp_path: Path) -> None:
         expect(page.get_by_text("No job is running")).to_be_visible()
         page.reload()
         expect(page.get_by_text("No job is running")).to_be_visible()
+        other = page.context.new_page()
+        other.goto(endpoint.address)
+        expect(other.get_by_text("No job is running")).to_be_visible()
+
+
+def test_the_address_that_the_command_opens_asks_for_no_token_and_does_not_keep_it(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with jobmanager(tmp_path / "home", token="se%sa&me/#1") as endpoint:
+        ui(directory=tmp_path / "home")
+        assert "se%" not in opened[0]
+        assert stat.S_IMODE((tmp_path / "home" / "open.html").stat().st_mode) == 0o600
+        page = chromium.new_page()
+        told: list[str] = []
+        page.on("request", lambda request: told.append(f"{request.url} {request.headers.get('referer')}"))
+        page.goto(opened[0])
+        expect(page.get_by_text("No job is running")).to_be_visible()
+        assert page.url == f"{endpoint.address}/#/"
+        assert told
+        assert not [line for line in told if "se%" in line or "token" in line]
+        page.close()
 
 
 def test_a_dispatcher_that_goes_away_is_told_and_waited_for(chromium: Browser, tmp_path: Path) -> None:

@@ -17,9 +17,7 @@ from penstock.jobmanager.rest.guard import LARGEST_BODY, App, Guard
 from penstock.jobmanager.rest.page import WEB, Page
 
 
-def create_api(
-    dispatcher: Dispatcher, *, token_required: bool = False, shutdown: Callable[[], None] | None = None
-) -> FastAPI:
+def create_api(dispatcher: Dispatcher, *, shutdown: Callable[[], None] | None = None) -> FastAPI:
     """All routes, without a guard. `shutdown` ends the server after the answer that is under way."""
     api = FastAPI(
         title="Penstock",
@@ -30,7 +28,6 @@ def create_api(
         redoc_url=None,
     )
     api.state.dispatcher = dispatcher
-    api.state.token_required = token_required
     api.state.shutdown = shutdown
     api.state.disposals = OrderedDict()
     for part in (cluster, jobmanager, results):  # before jobs: /jobs/metrics is not a job's id
@@ -47,12 +44,12 @@ def create_api(
 def create_app(
     dispatcher: Dispatcher,
     *,
-    token: str | None = None,
+    token: str,
     largest_body: int = LARGEST_BODY,
     shutdown: Callable[[], None] | None = None,
 ) -> App:
-    """What a server serves. Without `token` only requests to a loopback name are answered."""
-    api = create_api(dispatcher, token_required=token is not None, shutdown=shutdown)
+    """What a server serves, to those who know `token`."""
+    api = create_api(dispatcher, shutdown=shutdown)
     # Of the page nothing is secret, and a browser loads it before it can send a token.
     page = {f"/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*") if path.is_file()}
     return Guard(api, token=token, public=frozenset(page | {"/"}), largest_body=largest_body)

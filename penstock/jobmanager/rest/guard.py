@@ -1,20 +1,25 @@
 """In front of every route: whose requests are heard, and how large they may be.
 
-A server on loopback needs no token, but a page of somebody else's, open in a browser on this machine, can send requests to
-it. So the Host must be one of ours (else a foreign name was made to point here), and an Origin must be the Host.
+Everybody needs the token, on loopback too: whoever may submit a program runs code as the dispatcher's owner, and a machine has
+other users. Commands prove that they know it (`penstock.jobmanager.challenge`); the page, curl and Prometheus send it as
+`Authorization: Bearer …`. A page from elsewhere, open in the owner's browser, has no token; its Origin is refused besides.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
+
+from penstock.jobmanager import challenge
+from penstock.jobmanager.challenge import Challenge
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -22,29 +27,47 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LARGEST_BODY = 16 << 20
+_NO_TOKEN = (
+    "the token is missing or wrong: send it as `Authorization: Bearer …`. It is in the file `token` of the dispatcher's home "
+    "folder, for its owner only; `penstock ui` opens the page with it"
+)
 _LINGER_BYTES, _LINGER_S = 64 << 20, 5.0  # what is read of a body that is too large, after the answer
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
 class Guard:
-    def __init__(
-        self, app: App, *, token: str | None, public: frozenset[str], largest_body: int = LARGEST_BODY
-    ) -> None:
+    def __init__(self, app: App, *, token: str, public: frozenset[str], largest_body: int = LARGEST_BODY) -> None:
         """`public`: paths that anybody may read, because a browser asks for them before it can know a token."""
-        self._app, self._token, self._public, self._largest = app, token, public, largest_body
+        self._app, self._bearer, self._public, self._largest = app, f"Bearer {token}".encode(), public, largest_body
+        self._challenge = Challenge(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        target = scope["raw_path"].decode("latin-1") + ("?" * bool(scope["query_string"]))
+        target += scope["query_string"].decode("latin-1")
         if scope["path"].startswith("/v1/"):  # Flink's clients name a version
             scope = {**scope, "path": scope["path"][3:], "raw_path": None}
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["path"] == challenge.PATH:
+            greeting = self._challenge.greet(headers.get(challenge.HEADER.lower(), ""))
+            known = (
+                (400, {"errors": [f"{challenge.HEADER} should be a nonce"]}) if greeting is None else (200, greeting)
+            )
+            await _answer(receive, send, *known)
+            return
         refusal = self._refusal(scope, headers)
         if refusal is not None:
             await _refuse(receive, send, *refusal)
             return
-        taken = 0
+        expected: bytes | None = None  # what the body hashes to, if the proof is about one
+        given = headers.get("authorization", "")
+        if scope["path"] not in self._public and not secrets.compare_digest(given.encode("latin-1"), self._bearer):
+            expected = self._challenge.admit(given, scope["method"], target)
+            if expected is None:
+                await _refuse(receive, send, 401, _NO_TOKEN)
+                return
+        taken, digest = 0, hashlib.sha256()
 
         async def lingering(message: MutableMapping[str, Any]) -> None:
             if taken > self._largest and message["type"] == "http.response.body" and not message.get("more_body"):
@@ -59,32 +82,24 @@ class Guard:
             taken += len(message.get("body", b""))
             if taken > self._largest:
                 raise HTTPException(413, f"a request may have {self._largest} bytes", {"Connection": "close"})
+            if expected is not None and message["type"] == "http.request":
+                digest.update(message.get("body", b""))
+                if not message.get("more_body") and not secrets.compare_digest(digest.digest(), expected):
+                    raise HTTPException(401, "the body is not the one that the proof is about")
             return message
 
         await self._app(scope, limited, lingering)
 
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
-        host = headers.get("host", "")
-        if self._token is None and _name(host) not in _LOOPBACK:
-            return 403, f"this server is for its own machine, and {host!r} is not a name of it: start it with a token"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
             return 403, f"requests of pages from {origin} are not answered"
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
             return 400, "Content-Length is not a number"
         if int(length) > self._largest:
             return 413, f"a request may have {self._largest} bytes"
-        if self._token is not None and scope["path"] not in self._public:
-            given = headers.get("authorization", "")
-            if not secrets.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
-                return 401, "the token is missing or wrong: send it as `Authorization: Bearer …`"
         return None
-
-
-def _name(host: str) -> str:
-    """Without the port."""
-    return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
 async def _answer_and_linger(receive: Receive, send: Send, message: MutableMapping[str, Any]) -> None:
@@ -103,7 +118,11 @@ async def _answer_and_linger(receive: Receive, send: Send, message: MutableMappi
 
 
 async def _refuse(receive: Receive, send: Send, status: int, message: str) -> None:
-    body = json.dumps({"errors": [message]}).encode()
+    await _answer(receive, send, status, {"errors": [message]})
+
+
+async def _answer(receive: Receive, send: Send, status: int, document: Mapping[str, Any]) -> None:
+    body = json.dumps(document).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))

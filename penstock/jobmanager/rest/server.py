@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import signal
 import socket
@@ -14,7 +13,7 @@ import uvicorn
 from penstock.errors import ConfigurationError
 from penstock.jobmanager.dispatcher import Dispatcher
 from penstock.jobmanager.history import MAX_JOBS
-from penstock.jobmanager.home import JobHome, this_process, write_json
+from penstock.jobmanager.home import TOKEN, JobHome, this_process, write_json, write_private
 from penstock.jobmanager.rest.app import create_app
 
 
@@ -28,19 +27,19 @@ def serve(
     max_ended: int = MAX_JOBS,
     announce: bool = True,
 ) -> None:
-    """Blocks. Beyond loopback a token is required: one is made if none is given. Address and token are in
-    `dispatcher.json` of the home folder, for its owner only, so that the command finds them."""
-    if token is None and not _is_loopback(host):
-        token = secrets.token_urlsafe(32)
+    """Blocks. Every request needs the token; one is made for this start if none is given. Address and token are in
+    `dispatcher.json` of the home folder, and the token alone in `token`, for the folder's owner only: there commands, and whoever
+    uses curl or Prometheus, find it. It is never printed: what a server prints ends up in logs."""
+    token = token or secrets.token_urlsafe(32)
     dispatcher = Dispatcher(home, slots=slots, max_ended=max_ended)
     try:
         listening = _listen(host, port)
         address = f"http://{host}:{listening.getsockname()[1]}"
+        write_private(home.root / TOKEN, f"{token}\n")
         write_json(home.root / "dispatcher.json", {"address": address, "token": token, **this_process()})
         if announce:
             print(f"Dispatcher at {address}, jobs in {home.jobs}", flush=True)
-            if token is not None:
-                print(f"Token required: it is in {home.root / 'dispatcher.json'}", flush=True)
+            print(f"Requests need the token in {home.root / TOKEN}; `penstock` finds it by itself", flush=True)
             print("  → penstock ui\n  → penstock run --detached job.py", file=sys.stderr, flush=True)
         app = create_app(dispatcher, token=token, shutdown=lambda: setattr(server, "should_exit", True))
         # A browser keeps its connection open; whoever ends the server does not wait for it longer than this.
@@ -51,7 +50,8 @@ def serve(
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         server.run(sockets=[listening])
     finally:
-        (home.root / "dispatcher.json").unlink(missing_ok=True)
+        for name in ("dispatcher.json", TOKEN):
+            (home.root / name).unlink(missing_ok=True)
         dispatcher.close()
 
 
@@ -64,12 +64,3 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ConfigurationError(
             f"the dispatcher cannot listen on {host}:{port} ({why}): choose another --port, or 0 for any"
         ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

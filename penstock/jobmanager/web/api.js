@@ -3,7 +3,14 @@
 import { h } from "./dom.js";
 
 const AWAY = 20; // times in all that nobody answers while the end of an action is waited for
-const TOKEN = "penstock.token"; // of this tab, until it is closed
+const TOKEN = "penstock.token"; // of all tabs of this address; another start of the JobManager has another one
+
+// `penstock ui` opens the page with the token after the #, which a browser sends to nobody. It does not stay in the address.
+const given = /^#token=(.+)$/.exec(location.hash);
+if (given) {
+  localStorage.setItem(TOKEN, decodeURIComponent(given[1]));
+  history.replaceState(null, "", `${location.pathname}#/`);
+}
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -14,7 +21,7 @@ export class ApiError extends Error {
 
 export async function request(method, path, { query, json, form } = {}) {
   const headers = {};
-  const token = sessionStorage.getItem(TOKEN);
+  const token = localStorage.getItem(TOKEN);
   if (token) headers.Authorization = `Bearer ${token}`;
   if (json !== undefined) headers["Content-Type"] = "application/json";
   const url = path + (query ? `?${new URLSearchParams(query)}` : "");
@@ -27,7 +34,7 @@ export async function request(method, path, { query, json, form } = {}) {
     throw new ApiError(0, "The JobManager does not answer. Is `penstock jobmanager` running?");
   }
   if (answer.status === 401) {
-    await askToken(token !== null);
+    await askToken(token);
     return request(method, path, { query, json, form });
   }
   const text = await answer.text();
@@ -61,20 +68,21 @@ export async function longAction(method, path, status, options) {
 
 let asking = null;
 
-function askToken(wasWrong) {
+function askToken(refused) {
+  if (localStorage.getItem(TOKEN) !== refused) return Promise.resolve(); // another tab, or another request, knows it by now
   asking ??= new Promise((resolve) => {
     const input = h("input", { type: "password", name: "token", autocomplete: "off", required: true });
     const dialog = h("dialog", { "aria-labelledby": "token-title" },
       h("form", { method: "dialog" },
         h("h2", { id: "token-title" }, "Token"),
-        h("p", {}, "This JobManager is open to the network and wants a token. It is in ",
-          h("code", {}, "dispatcher.json"), " in the JobManager's home folder."),
+        h("p", {}, "This JobManager wants its token, which is another one after each start. ", h("code", {}, "penstock ui"),
+          " opens this page with it; it is also in the file ", h("code", {}, "token"), " of the JobManager's home folder."),
         h("label", {}, "Token", input),
-        wasWrong && h("p", { class: "error", role: "alert" }, "That token was not accepted."),
+        refused !== null && h("p", { class: "error", role: "alert" }, "That token was not accepted."),
         h("div", { class: "buttons" }, h("button", { class: "primary" }, "Continue"))));
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     dialog.addEventListener("close", () => {
-      sessionStorage.setItem(TOKEN, input.value.trim());
+      localStorage.setItem(TOKEN, input.value.trim());
       dialog.remove();
       asking = null;
       resolve();
