@@ -91,6 +91,18 @@ def acquire(
     )
 
 
+def renew(storage: CheckpointStorage, generation: Generation, owner: OwnerInfo) -> Generation:
+    """The next generation, for the driver that has `generation`. FencedError if another has come meanwhile, who then keeps the
+    folder. Repeatable with the same `owner`: what an earlier call wrote is found."""
+    following = Generation(generation + 1)
+    path, data = layout.generation(following), _encode(owner, ended_ms=None)
+    if storage.put_new(path, data) or storage.get(path) == data:
+        check_current(storage, following)
+        return following
+    check_current(storage, generation)
+    raise AssertionError(f"{path} is there, but {generation} is the newest generation")
+
+
 def release(storage: CheckpointStorage, generation: Generation, *, now_ms: int | None = None) -> None:
     """Mark a generation as ended, so that the next driver need not ask whether its process lives. Repeatable."""
     path = layout.generation(generation)

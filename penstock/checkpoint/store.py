@@ -78,6 +78,9 @@ class CheckpointStore:
             raise ValueError(f"at least one checkpoint must be retained, not {retained}")
         self.storage = storage
         self.retained = retained
+        self.generation: Generation | None = (
+            None  # of the driver that uses it: once that is replaced, nothing is deleted
+        )
         # A write that decides about the history has failed, and the store may still carry it out: whoever goes on must do so as
         # another generation, for which it is an orphan.
         self.in_doubt = False
@@ -218,7 +221,8 @@ class CheckpointStore:
 
         Manifests go first, oldest first, so that no visible checkpoint ever lacks a file; a crash in between leaves
         unreferenced files, which the next call finds. Files above the newest checkpoint may belong to one in progress
-        and stay. If any manifest cannot be read, or a new driver has not committed yet, nothing is deleted.
+        and stay. If any manifest cannot be read, or a new driver has not committed yet, nothing is deleted; nor by a driver
+        that was replaced, whose retention is not the one that counts.
         """
         paths = self.storage.list(layout.CHECKPOINTS)
         completed = layout.completed_checkpoints(paths)
@@ -228,12 +232,16 @@ class CheckpointStore:
             manifests = {checkpoint: self.load(checkpoint) for checkpoint in completed}
         except CorruptSnapshotError as error:
             return KeptAll(reason=str(error))
-        orphans = self._orphans([(c, manifests[c].generation) for c in completed])
+        known = self.storage.list(layout.GENERATIONS)
+        current = max(layout.generations(known), default=None)
+        if (replaced := self._replaced(current)) is not None:
+            return replaced
+        starts = layout.generation_starts(known)
+        orphans = lineage.orphans([(c, manifests[c].generation) for c in completed], starts)
         history = [c for c in completed if c not in orphans]
         if not history:
             return KeptAll(reason="the newest generation has not completed a checkpoint yet")
         newest = history[-1]
-        current = self._newest_generation()
         if current is not None and current > manifests[newest].generation:
             # It resumed from one of these, perhaps not the newest: files with any id may be its checkpoint in progress.
             return KeptAll(reason=f"generation {current} has not completed a checkpoint yet")
@@ -252,15 +260,30 @@ class CheckpointStore:
             self.storage.delete(path)
         return Subsumed(checkpoints=tuple(subsumed), files=tuple(unneeded))
 
-    def discard_all(self) -> None:
-        """The job is over and nobody shall resume it: newest manifests last, so that what is visible is always whole."""
+    def discard_all(self) -> KeptAll | None:
+        """The job is over and nobody shall resume it: newest manifests last, so that what is visible is always whole. Stops
+        where another driver has come, to which the rest belongs."""
         paths = self.storage.list(layout.CHECKPOINTS)
+        plans = [layout.epoch_plan(epoch) for epoch in layout.planned_epochs(self.storage.list(layout.EPOCHS))]
         for checkpoint in layout.completed_checkpoints(paths):
+            if (replaced := self._replaced(self._newest_generation())) is not None:
+                return replaced
             self.storage.delete(layout.checkpoint_manifest(checkpoint))
-        for path in self.storage.list(layout.CHECKPOINTS):
+        if (replaced := self._replaced(self._newest_generation())) is not None:
+            return replaced
+        for path in (*paths, *plans):
             self.storage.delete(path)
-        for epoch in layout.planned_epochs(self.storage.list(layout.EPOCHS)):
-            self.storage.delete(layout.epoch_plan(epoch))
+        return None
+
+    @property
+    def replaced(self) -> bool:
+        """Another driver has taken the folder over."""
+        return self._replaced(self._newest_generation()) is not None
+
+    def _replaced(self, newest: Generation | None) -> KeptAll | None:
+        if self.generation is None or newest is None or newest <= self.generation:
+            return None
+        return KeptAll(reason=f"generation {newest} has replaced {self.generation}: the checkpoints are its")
 
     def _read_file(self, path: str, size: int, crc32: int) -> bytes:
         advice = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"

@@ -8,6 +8,8 @@ reads is decided in `planning`, what makes it last is in `commits`, where a job 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
@@ -16,9 +18,9 @@ from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, read_newest
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.store import CheckpointStore, KeptAll
 from penstock.connectors.base import Json
-from penstock.errors import CheckpointFailedError, ProtocolError
+from penstock.errors import CheckpointFailedError, FencedError, PenstockError, ProtocolError
 from penstock.jobmanager import faults, kept_parallelism
 from penstock.jobmanager.aborted import AbortedCheckpoints
 from penstock.jobmanager.accumulators import JobAccumulators
@@ -44,6 +46,7 @@ from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch,
 from penstock.protocol.ids import Generation, TaskId
 
 T = TypeVar("T")
+_log = logging.getLogger("penstock")
 
 
 class JobMaster:
@@ -76,6 +79,7 @@ class JobMaster:
             target_ms=job.settings.epoch_target_ms,
         )
         self.generation = Generation(0)
+        self._owner = ownership.OwnerInfo.current()
         self.job_attempt = -1
         self.epoch = 0  # the last epoch that completed
         self.finished = False
@@ -129,12 +133,19 @@ class JobMaster:
 
     def take_over(self) -> None:
         """Become the job folder's owner. `recover` comes next, and may fail and be called again."""
-        self._acquire()
+        if self.storage is not None:
+            self._owner = ownership.OwnerInfo.current()
+            self._is_generation(ownership.acquire(self.storage, self._owner))
         self.statistics.load()
 
-    def _acquire(self) -> None:
-        if self.storage is not None:
-            self.generation = ownership.acquire(self.storage, ownership.OwnerInfo.current())
+    def _renew(self) -> None:
+        """Go on as the next generation. FencedError if that is another driver."""
+        assert self.storage is not None
+        self._is_generation(ownership.renew(self.storage, self.generation, self._owner))
+
+    def _is_generation(self, generation: Generation) -> None:
+        assert self.store is not None
+        self.generation = self.store.generation = generation
 
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
@@ -143,7 +154,7 @@ class JobMaster:
         self.abandon_requests()
         if self.store is not None and self.store.in_doubt:
             # A manifest of ours may still appear. It must not be taken for this job's when what it promises has been discarded.
-            self._acquire()
+            self._renew()
             self.store.in_doubt = False
         self._begin_attempt(newest=self.restored)
         self._sinks.check_targets()
@@ -403,13 +414,29 @@ class JobMaster:
     # ---------------------------------------------------------------- the end
 
     def cancelled(self) -> None:
-        """The user has cancelled the job; `close` follows. Checkpoints go if nobody wants to resume from them."""
-        if self.store is not None and self.settings.delete_on_cancel:
-            self._sinks.wait()  # if it failed, the checkpoint is still needed
-            self.store.discard_all()
+        """The user has cancelled the job; `close` follows. Checkpoints go if nobody wants to resume from them, and if they are
+        this driver's: one that was replaced leaves them to its successor."""
+        if self.store is None or not self.settings.delete_on_cancel:
+            return
+        self._sinks.wait()  # if it failed, the checkpoint is still needed
+        try:
+            # As a generation that starts from nothing: a driver that comes while they are deleted does not go on from half of them.
+            self._renew()
+            self.store.begin(self.generation, None)
+            kept = self.store.discard_all()
+        except FencedError as error:
+            kept = KeptAll(reason=str(error))
+        if kept is not None:
+            _log.warning(
+                "job %r was cancelled and its checkpoints were kept: %s", self.job.graph.job.job_name, kept.reason
+            )
 
     def close(self) -> None:
-        self.statistics.write()
+        with contextlib.suppress(PenstockError, OSError):  # numbers are not worth an error
+            if (
+                self.store is None or not self.store.replaced
+            ):  # how the successor's checkpoints go is the successor's to say
+                self.statistics.write()
         self.abandon_requests(ended=True)
         self.requests.close("the job has ended")
         self._sources.close()

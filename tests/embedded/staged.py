@@ -42,6 +42,11 @@ class StagedSink(Sink):
         _committed.pop(name, None)
 
 
+def staged(name: str) -> int:
+    """How many committables wait for their commit."""
+    return len(_staged.get(name, {}))
+
+
 class _Writer(SinkWriter):
     def __init__(self, name: str) -> None:
         self._name, self._epoch = name, 0

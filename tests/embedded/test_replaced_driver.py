@@ -24,7 +24,7 @@ from penstock.jobmanager.job_master import JobMaster
 from penstock.protocol.ids import CheckpointId, Generation
 from penstock.testing import EmbeddedJob, FlakyStorage, ManualClock, ScriptedSource
 from tests.embedded.jobs import CountOperator, Pipeline, Verdict, key_of, memory_storage, settings, uneven_script
-from tests.embedded.staged import StagedSink
+from tests.embedded.staged import StagedSink, staged
 
 SCRIPT = uneven_script()
 
@@ -216,6 +216,117 @@ def _replaced_again_and_again(seed: int, sink: str, seen: Counter[str]) -> None:
     driver(job_of(sink, script), storage).run()
     verdict = Verdict(script, StagedSink.results(sink))
     assert verdict.exact, f"seed {seed}: {verdict}"
+
+
+# ---------------------------------------------------------------- what a replaced driver deletes
+
+
+def files(storage: CheckpointStorage) -> dict[str, bytes]:
+    """All but who had the folder, and until when."""
+    return {path: storage.get(path) for path in storage.list("") if not path.startswith("generations/")}
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_replaced_driver_that_is_cancelled_deletes_nothing(has_begun: bool, sink: str) -> None:
+    """Its successor has completed checkpoints of its own; or has only just taken the folder over."""
+    job, storage = job_of(sink, delete_on_cancel=True), memory_storage()
+    replaced = driver(job, storage)
+    before: dict[str, bytes] = {}
+
+    def on_report(report: Any) -> None:
+        if report.epoch == 3:
+            if has_begun:
+                run_until(driver(job, storage), 5)
+            else:
+                driver(job, storage).master.take_over()
+            before.update(files(storage))
+            replaced.cancel()
+
+    replaced.master.on_report = on_report
+    replaced.run()
+    assert before
+    assert files(storage) == before
+    driver(job, storage).run()
+    exact(sink)
+
+
+def test_a_driver_that_has_its_folder_deletes_its_checkpoints_when_cancelled(sink: str) -> None:
+    job, storage = job_of(sink, delete_on_cancel=True), memory_storage()
+    cancelled = driver(job, storage)
+    cancelled.master.on_report = lambda report: cancelled.cancel() if report.epoch == 3 else None
+    cancelled.run()
+    assert not storage.list("checkpoints")
+    assert not storage.list("epochs")
+
+
+def test_a_driver_that_comes_while_checkpoints_are_deleted_starts_afresh_and_keeps_its_own(sink: str) -> None:
+    """It may find some of them: with two retained, the older is deleted when it comes. It must not go on from the other."""
+    job, storage = job_of(sink, delete_on_cancel=True, retained=2), memory_storage()
+    epochs: list[int] = []
+
+    class Interrupted(FlakyStorage):
+        def delete(self, path: str) -> None:
+            super().delete(path)
+            if cancelled._cancelled.is_set() and path.endswith("manifest.json") and not epochs:
+                StagedSink.clear(sink)
+                newcomer = driver(job, storage)
+                newcomer.master.on_report = lambda report: epochs.append(report.epoch)
+                newcomer.run()
+
+    cancelled = driver(job, Interrupted(storage, ()))
+    cancelled.master.on_report = lambda report: cancelled.cancel() if report.epoch == 3 else None
+    cancelled.run()
+    assert epochs[0] == 1
+    assert len(storage.list("checkpoints")) > 0
+    exact(sink)
+
+
+def test_a_replaced_driver_that_fails_discards_nothing_that_its_successor_has_staged(sink: str) -> None:
+    """Going back discards what is staged behind the checkpoint: the successor's, if nobody looks who owns the folder."""
+    storage = memory_storage()
+    job = job_of(sink, checkpoint_interval_ms=450)
+    again = replace(job, settings=replace(job.settings, restart=RestartStrategies.fixed_delay_restart(3, 10)))
+    replaced, successor = driver(again, storage), driver(job, storage)
+    failed: list[int] = []
+
+    def on_report(report: Any) -> None:
+        if report.epoch == 2 and not failed:
+            failed.append(2)
+            successor.run()
+            raise Died
+
+    def interrupted(report: Any) -> None:
+        """Between two checkpoints of the successor, with output staged, the replaced one fails and wants to go back."""
+        before = staged(sink)
+        with pytest.raises(FencedError):
+            replaced.master.recover()
+        successor_staged.append((before, staged(sink)))
+
+    successor_staged: list[tuple[int, int]] = []
+    successor.master.on_report = interrupted
+    replaced.master.on_report = on_report
+    with pytest.raises(FencedError):
+        replaced.run()
+    assert failed
+    assert max(successor_staged)[0] > 0
+    assert all(before == after for before, after in successor_staged)
+    exact(sink)
+
+
+def test_a_driver_in_doubt_does_not_take_the_folder_back_from_its_successor(sink: str) -> None:
+    job, storage = job_of(sink), memory_storage()
+    again = replace(job, settings=replace(job.settings, restart=RestartStrategies.fixed_delay_restart(3, 10)))
+
+    def replaced(carry_out: Callable[[], bool]) -> None:
+        driver(job, storage).master.start()
+        raise StorageError("simulated: timed out")
+
+    runtime = driver(again, LateStorage(storage, "chk-4/manifest", replaced))
+    with pytest.raises(FencedError, match="was replaced by 2"):
+        runtime.run()
+    assert runtime.failures == 1
+    driver(job, storage).run()
+    exact(sink)
 
 
 # ---------------------------------------------------------------- which checkpoints are the job's
