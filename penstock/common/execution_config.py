@@ -68,7 +68,8 @@ class ExecutionConfig:
         return self
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Chained functions may be given the very object the one before returned."""
+        """Where a stream goes to several operators of one chain, they are given the very same objects: what one of them does
+        to a record, the next may see. What a function emits or stores is a copy in any case."""
         self._object_reuse = True
         return self
 

@@ -18,6 +18,7 @@ from penstock.jobmanager.state_settings import state_settings
 
 _SAVEPOINTS = "execution.checkpointing.savepoint-dir"
 _CHAINING = "pipeline.operator-chaining.enabled"
+OBJECT_REUSE = "pipeline.object-reuse"
 _CHAIN_UNEQUAL = "pipeline.operator-chaining.chain-operators-with-different-max-parallelism"
 
 
@@ -124,6 +125,11 @@ class EnvironmentSettings:
 
     def is_chaining_enabled(self) -> bool:
         return self._configuration.get_string(_CHAINING, "true").lower() == "true"
+
+    def is_object_reuse_enabled(self) -> bool:
+        """Whether operators of one chain may share records: `get_config().enable_object_reuse()`, or as configured."""
+        configured = self._configuration.get_string(OBJECT_REUSE, "false").lower() == "true"
+        return configured or self._config.is_object_reuse_enabled()
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
         return self._configuration.get_string(_CHAIN_UNEQUAL, "true").lower() == "true"

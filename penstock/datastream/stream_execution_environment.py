@@ -21,7 +21,7 @@ from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.earlier_programs import EarlierPrograms
 from penstock.datastream.edges import Edge, Origin
-from penstock.datastream.environment_settings import EnvironmentSettings
+from penstock.datastream.environment_settings import OBJECT_REUSE, EnvironmentSettings
 from penstock.datastream.environment_sources import EnvironmentSources
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import CheckpointedFunction
@@ -126,7 +126,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
         if max_parallelism < 1:
             widest = max((node.parallelism for node in self._nodes.values()), default=1)
             max_parallelism = max(128, 1 << (widest - 1).bit_length())
-        graph = StreamGraph(job_name or "penstock job", max_parallelism)
+        graph = StreamGraph(job_name or "penstock job", max_parallelism, object_reuse=self.is_object_reuse_enabled())
         batch = self._is_batch()
         if self._caches and not batch:
             raise JobDefinitionError(
@@ -227,6 +227,8 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
         if self._state_backend is not None:
             settings.update(self._state_backend.to_settings())
         settings.update(self._checkpoint_config.to_settings())
+        if self._config.is_object_reuse_enabled():
+            settings[OBJECT_REUSE] = "true"
         if self._checkpoint_config.is_checkpointing_enabled():
             settings["execution.checkpointing.interval"] = f"{self._checkpoint_config.get_checkpoint_interval()} ms"
         runtime = os.environ.get("PENSTOCK_RUNTIME")

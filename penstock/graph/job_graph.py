@@ -61,6 +61,7 @@ class JobGraph:
     max_parallelism: int
     vertices: dict[VertexId, JobVertex]
     iterations: tuple[Iteration, ...] = ()
+    object_reuse: bool = False  # operators of one chain may share records
 
     @property
     def levels(self) -> int:
@@ -118,4 +119,5 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
         max_parallelism=graph.max_parallelism,
         vertices=vertices,
         iterations=tuple(graph.iterations),
+        object_reuse=graph.object_reuse,
     )

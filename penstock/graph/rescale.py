@@ -19,7 +19,7 @@ def rescaled(job: JobGraph, parallelism: int) -> JobGraph:
             f"job {job.job_name!r} cannot run at parallelism {parallelism}: it must be between 1 and the max parallelism "
             f"{job.max_parallelism}"
         )
-    graph = StreamGraph(job.job_name, job.max_parallelism)
+    graph = StreamGraph(job.job_name, job.max_parallelism, object_reuse=job.object_reuse)
     for vertex in job.vertices.values():
         for node in vertex.nodes:
             if not node.fixed_parallelism:

@@ -59,9 +59,12 @@ class StreamEdge:
 
 
 class StreamGraph:
-    def __init__(self, job_name: str = "penstock job", max_parallelism: int = 128) -> None:
+    def __init__(
+        self, job_name: str = "penstock job", max_parallelism: int = 128, *, object_reuse: bool = False
+    ) -> None:
         self.job_name = job_name
         self.max_parallelism = max_parallelism
+        self.object_reuse = object_reuse
         self.nodes: dict[NodeId, StreamNode] = {}
         self.edges: list[StreamEdge] = []
         self.iterations: list[Iteration] = []

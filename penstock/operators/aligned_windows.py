@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
+from penstock.common.values import ATOMS, own
 from penstock.datastream.window import EventTimeTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.datastream.window.windows import TimeWindow, last_timestamp
 from penstock.operators.window_namespace import ALL_KEY
@@ -85,6 +86,7 @@ class AlignedWindows:
                 if selector is not None:
                     key = selector(value)
                 closed = last <= timestamp - size  # between two windows
+                plain = type(value) in ATOMS
                 for start in range(last, timestamp - size, -slide):
                     pane = opened.get(start)
                     if pane is None:
@@ -95,7 +97,8 @@ class AlignedWindows:
                     current = pane.get(key, MISSING)
                     if current is MISSING:
                         current = self._load(key, start)
-                    pane[key] = first(value) if current is MISSING else add(current, value)
+                    element = value if plain else own(value)  # to each window its own
+                    pane[key] = first(element) if current is MISSING else add(current, element)
                 if closed:
                     self._one_by_one(value, timestamp, key)
         except Exception as error:

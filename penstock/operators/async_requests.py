@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.common.values import own_all
 from penstock.datastream.functions.asynchronous import AsyncFunctionDescriptor
 from penstock.errors import PenstockError
 
@@ -238,7 +239,7 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def checked(result: Any, method: str) -> list[Any]:
-    """A list of results. A string is iterable too, and nearly always one result that lacks its brackets."""
+    """A list of results, as they are now. A string is iterable too, and nearly always one result that lacks its brackets."""
     if result is None or isinstance(result, (str, bytes)) or not isinstance(result, Iterable):
         raise TypeError(f"{method} must return a list of results (an empty one for none), not {result!r}")
-    return list(result)
+    return own_all(list(result))

@@ -9,7 +9,7 @@ from penstock.common.constants import MIN_LONG_VALUE
 from penstock.common.metrics import MetricGroup
 from penstock.datastream.window.evictor import Evictor, TimestampedValue
 from penstock.operators.window_contents import ListContents, WindowContents
-from penstock.state.overlay import OverlayTable, private_copy
+from penstock.state.overlay import OverlayTable
 
 if TYPE_CHECKING:
     from penstock.operators.window import WindowOperator
@@ -36,8 +36,7 @@ class EvictingContents(ListContents):
     def inputs(self, current: Any) -> list[Any]:
         if not current:
             return self.inner.inputs_of_nothing()
-        # A reduce may change its first argument in place, but the element may have to stay as it is.
-        contents = self.inner.first(private_copy(current[0][0]))
+        contents = self.inner.first(current[0][0])
         for value, _ in current[1:]:
             contents = self.inner.add(contents, value)
         return self.inner.inputs(contents)

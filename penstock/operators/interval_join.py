@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.values import own, own_all
 from penstock.datastream.functions import ProcessJoinFunction
 from penstock.datastream.timerservice import TimeDomain
 from penstock.errors import JobDefinitionError, PenstockError
@@ -101,13 +102,13 @@ class IntervalJoinOperator(TwoInputOperator):
         key = state.current_key
         waiting = table.get((key, timestamp))
         if waiting is MISSING:
-            table.put((key, timestamp), [value])
+            table.put((key, timestamp), [own(value)])
             times = self._times.get((key, side))
             times = [] if times is MISSING else times
             insort(times, timestamp)
             self._times.put((key, side), times)
         else:
-            waiting.append(value)
+            waiting.append(own(value))
             table.put((key, timestamp), waiting)
         until = timestamp + max(self._reach[side][1], 0)
         state.event_timers.register(min(until, MAX_LONG_VALUE), key, (side, timestamp))
@@ -122,7 +123,7 @@ class IntervalJoinOperator(TwoInputOperator):
         process, take = self.function.process_element, self.collector.take
         for time in times[bisect_left(times, timestamp + lower) : bisect_right(times, timestamp + upper)]:
             context.left, context.right = (timestamp, time) if side == LEFT else (time, timestamp)
-            for partner in table.get((key, time)):
+            for partner in own_all(table.peek((key, time))):
                 pair = (value, partner) if side == LEFT else (partner, value)
                 take(process(*pair, context), max(timestamp, time))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.values import ATOMS, own
 from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.timerservice import TimeDomain, TimerService
@@ -26,7 +27,7 @@ from penstock.state.specification import Specification, type_name
 class Collector:
     """Gathers what a function yields, main and side, so that it travels on as blocks.
 
-    A side output is a yielded pair (OutputTag, value), as in PyFlink.
+    A side output is a yielded pair (OutputTag, value), as in PyFlink. What is yielded counts as it is at that moment.
     """
 
     __slots__ = ("main", "sides", "stamps")
@@ -41,16 +42,14 @@ class Collector:
             return
         for result in results:
             if type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag):
-                values, stamps = self.sides.setdefault(result[0].tag_id, ([], []))
-                values.append(result[1])
-                stamps.append(timestamp)
+                self.side(result[0].tag_id, result[1], timestamp)
             else:
-                self.main.append(result)
+                self.main.append(result if type(result) in ATOMS else own(result))
                 self.stamps.append(timestamp)
 
     def side(self, tag: str, value: Any, timestamp: int | None) -> None:
         values, stamps = self.sides.setdefault(tag, ([], []))
-        values.append(value)
+        values.append(own(value))
         stamps.append(timestamp)
 
     def flush(self, operator: Operator) -> None:
@@ -170,7 +169,7 @@ class ProcessOperator(TimedOperator):
                         if type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag):
                             collector.side(result[0].tag_id, result[1], timestamp)
                         else:
-                            values.append(result)
+                            values.append(result if type(result) in ATOMS else own(result))
                             value_stamps.append(timestamp)
         except Exception as error:
             self.fail(error, "process_element", value, has_record=True)
@@ -247,8 +246,14 @@ class KeyedReduceOperator(Operator):
                 key = selector(value)
                 current = table.get(key)
                 result = value if current is MISSING else reduce(current, value)
-                table.overlay[key] = result
-                out.append(result)
+                if type(result) in ATOMS:
+                    table.overlay[key] = result
+                    out.append(result)
+                    continue
+                emitted = own(result)
+                ours = emitted is result or result is current or result is value
+                table.overlay[key] = result if ours else own(result)
+                out.append(emitted)
         except Exception as error:
             self.fail(error, "reduce", value, has_record=True)
         self.emit(out, rows.timestamps)

@@ -1,4 +1,8 @@
-"""Stateless operators: map, flat_map, filter. They work block by block, which is where their speed comes from."""
+"""Stateless operators: map, flat_map, filter. They work block by block, which is where their speed comes from.
+
+What a function gives is a value (`penstock.common.values`): it is looked at the moment it is given, because the next
+operator sees it only when the block is done.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.values import ATOMS, own
 from penstock.operators.base import Operator
 from penstock.operators.convert import to_rows
 from penstock.records import Block
@@ -37,11 +42,12 @@ class MapOperator(FunctionOperator):
         self.ctx.metrics.records_in += len(rows)
         function = self.bound()
         out: list[Any] = []
-        append = out.append
+        append, atoms = out.append, ATOMS
         value: Any = None
         try:
             for value in rows.values:  # the error names the record it stopped at
-                append(function(value))
+                result = function(value)
+                append(result if type(result) in atoms else own(result))
         except Exception as error:
             self.fail(error, "map", value, has_record=True)
         self.emit(out, rows.timestamps)
@@ -55,18 +61,17 @@ class FilterOperator(FunctionOperator):
         self.ctx.metrics.records_in += len(rows)
         function = self.bound()
         keep: list[int] = []
+        out: list[Any] = []
         index, value = 0, None
         try:
             for index, value in enumerate(rows.values):
                 if function(value):
                     keep.append(index)
+                    out.append(value if type(value) in ATOMS else own(value))
         except Exception as error:
             self.fail(error, "filter", value, has_record=True)
-        values, stamps = rows.values, rows.timestamps
-        if len(keep) == len(values):
-            self.emit(values, stamps)
-        else:
-            self.emit([values[i] for i in keep], None if stamps is None else [stamps[i] for i in keep])
+        stamps = rows.timestamps
+        self.emit(out, stamps if stamps is None or len(keep) == len(rows) else [stamps[i] for i in keep])
 
 
 class FlatMapOperator(FunctionOperator):
@@ -77,6 +82,7 @@ class FlatMapOperator(FunctionOperator):
         self.ctx.metrics.records_in += len(rows)
         function = self.bound()
         out: list[Any] = []
+        append, atoms = out.append, ATOMS
         given = rows.timestamps
         stamps: list[int | None] = []
         value: Any = None
@@ -85,7 +91,8 @@ class FlatMapOperator(FunctionOperator):
                 before = len(out)
                 results = function(value)
                 if results is not None:
-                    out.extend(results)
+                    for result in results:
+                        append(result if type(result) in atoms else own(result))
                 if given is not None:
                     stamps.extend([given[index]] * (len(out) - before))
         except Exception as error:

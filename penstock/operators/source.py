@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from penstock.common.values import own_all
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import Source, SplitRange, SplitReader
 from penstock.operators.base import Operator
@@ -87,7 +88,7 @@ class SourceOperator(Operator):
                 for block in self._read(split):
                     if isinstance(block, SideRows):
                         self.ctx.metrics.records_in += len(block)
-                        self.ctx.output.side(block.tag, Rows(block.values, block.timestamps))
+                        self.ctx.output.side(block.tag, Rows(own_all(block.values), block.timestamps))
                     elif len(block):
                         with_data.add(split.split)
                         self._emit(split.split, block)
@@ -157,6 +158,8 @@ class SourceOperator(Operator):
 
     def _emit(self, split: str, block: Block) -> None:
         self.ctx.metrics.records_in += len(block)
+        if isinstance(block, Rows):  # a reader may use its objects again
+            block = Rows(own_all(block.values), block.timestamps)
         watermarks = self._splits[split]
         if watermarks.idle:  # before its records: they must find the watermark waiting for them again
             watermarks.idle = False

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
 from penstock.common.accumulators import Accumulator, merge_into
+from penstock.common.values import own_all
 from penstock.connectors.base import SplitRange
 from penstock.errors import ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
@@ -47,6 +48,7 @@ from penstock.protocol.gate import (
 from penstock.protocol.ids import NodeId, TaskId
 from penstock.protocol.input_facts import is_of, renumbered, reopened, store
 from penstock.protocol.input_facts import restore as restore_facts
+from penstock.records import Columns, Rows
 from penstock.state import specification
 from penstock.state.backend import OperatorState
 from penstock.state.key_groups import key_group_range
@@ -295,7 +297,7 @@ class Subtask:
                         taken = self._open_snapshots[epoch]
                         taken.overtaken += len(event.block) if isinstance(event, Data) else 0
                         if taken.contents is not None:
-                            taken.contents.channel_state.append((channel, event))
+                            taken.contents.channel_state.append((channel, _kept(event)))
                 case Process(channel, block):
                     head.process(self._input_of[channel], block)
                 case AdvanceWatermark(timestamp):
@@ -453,3 +455,10 @@ class Subtask:
             )
             metrics.records_in = metrics.records_out = metrics.late_dropped = 0
         return taken
+
+
+def _kept(event: Event) -> Event:
+    """An event on the way as part of a snapshot: its records are processed before the snapshot is written."""
+    if not isinstance(event, Data) or isinstance(event.block, Columns):
+        return event
+    return Data(Rows(own_all(event.block.values), event.block.timestamps))

@@ -102,8 +102,8 @@ class SplitWatermarks:
             rows = to_rows(block, self.input_type)
             stamps = rows.timestamps or [None] * len(rows)
             for value, timestamp in zip(rows.values, stamps, strict=True):
+                self._on_event(value, timestamp)  # before others get the object, which they may change
                 emit(Rows([value], None if rows.timestamps is None else [timestamp]))
-                self._on_event(value, timestamp)
                 watermark = self._output.take() if self._custom is not None else self._bounded()
                 self._advance(watermark, advance)
             return

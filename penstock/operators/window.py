@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
+from penstock.common.values import own
 from penstock.datastream.functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -179,8 +180,9 @@ class WindowOperator(TimedOperator):
                 timestamp = MIN_LONG_VALUE if stamp is None else stamp
                 state.current_key = ALL_KEY if selector is None else selector(value)
                 taken = False
-                for window in assign(value, timestamp, context):
-                    taken = add(value, timestamp, window) or taken
+                for index, window in enumerate(assign(value, timestamp, context)):
+                    mine = own(value) if index else value  # to each window its own
+                    taken = add(mine, timestamp, window) or taken
                 if not taken and self._event_time and timestamp + self.allowed_lateness <= self.current_watermark:
                     self.late(value, stamp)
         except Exception as error:
@@ -325,9 +327,12 @@ class WindowOperator(TimedOperator):
         key = user_key(self.ctx.state.current_key)
         match function:
             case None:
-                results: Any = inputs
+                for result in inputs:  # copies already
+                    self.collector.main.append(result)
+                    self.collector.stamps.append(window.max_timestamp())
+                return
             case ProcessWindowFunction():
-                results = function.process(key, self._window_context.at(window, namespace), inputs)
+                results: Any = function.process(key, self._window_context.at(window, namespace), inputs)
             case WindowFunction():
                 results = function.apply(key, window, inputs)
             case ProcessAllWindowFunction():

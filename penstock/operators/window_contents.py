@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from penstock.common.values import ATOMS, own, own_all
 from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.errors import JobDefinitionError
 from penstock.state.overlay import MISSING, OverlayTable
@@ -16,7 +17,8 @@ class WindowContents(ABC):
     """How contents are made, added to, merged and read. Stateless but for the user's function.
 
     What is passed as `current` belongs to the running epoch (its own object, or a private copy of a confirmed one), so
-    it may be changed in place as long as it is also returned.
+    it may be changed in place as long as it is also returned. Whatever else a function returns, and what leaves the window,
+    is copied unless it cannot be changed.
     """
 
     kind: str  # of the state table
@@ -71,7 +73,8 @@ class ListContents(WindowContents):
         return current
 
     def inputs(self, current: Any) -> list[Any]:
-        return list(current)  # the window may fire again: what a function does to its list stays in the function
+        # The window may fire again, and its neighbour may hold the same records: what a function does stays in it.
+        return list(own_all(current))
 
 
 class ReduceContents(WindowContents):
@@ -97,10 +100,15 @@ class ReduceContents(WindowContents):
         reduce: Callable[[Any, Any], Any] = (
             self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
         )
-        return reduce
+
+        def reduced(current: Any, value: Any) -> Any:
+            result = reduce(current, value)
+            return result if type(result) in ATOMS or result is current else own(result)
+
+        return reduced
 
     def first(self, value: Any) -> Any:
-        return value
+        return own(value)
 
     def add(self, current: Any, value: Any) -> Any:
         return self.adder()(current, value)
@@ -109,7 +117,7 @@ class ReduceContents(WindowContents):
         return self.adder()(current, other)
 
     def inputs(self, current: Any) -> list[Any]:
-        return [current]
+        return [own(current)]
 
 
 class AggregateContents(WindowContents):
@@ -127,17 +135,17 @@ class AggregateContents(WindowContents):
         return (self.function,)
 
     def first(self, value: Any) -> Any:
-        function = self.function
-        return function.add(value, function.create_accumulator())
+        return self.add(own(self.function.create_accumulator()), value)
 
     def add(self, current: Any, value: Any) -> Any:
-        return self.function.add(value, current)
+        result = self.function.add(value, current)
+        return result if type(result) in ATOMS or result is current else own(result)
 
     def merge(self, current: Any, other: Any) -> Any:
-        return self.function.merge(current, other)
+        return own(self.function.merge(current, other))
 
     def inputs(self, current: Any) -> list[Any]:
-        return [self.function.get_result(current)]
+        return [own(self.function.get_result(current))]
 
     def inputs_of_nothing(self) -> list[Any]:
         return [self.function.get_result(self.function.create_accumulator())]

@@ -36,7 +36,8 @@ def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) ->
     """Fresh operators of a task, before `setup`."""
     vertex = graph.vertex(task)
     operators = {node.id: _load(node) for node in vertex.nodes}
-    outputs = {node.id: ChainOutput(_check(node, operators[node.id])) for node in vertex.nodes}
+    reuse = graph.job.object_reuse
+    outputs = {node.id: ChainOutput(_check(node, operators[node.id]), object_reuse=reuse) for node in vertex.nodes}
     for edge in vertex.chained:
         output, operator = outputs[edge.source], operators[edge.target]
         if edge.tag is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from penstock.common.values import own
 from penstock.datastream.state import BroadcastState, ReadOnlyBroadcastState
 from penstock.errors import PenstockError
 
@@ -20,26 +21,26 @@ class _Entries:
         self._name, self._entries = name, entries
 
     def get(self, key: Any) -> Any:
-        return self._entries.get(key)
+        return own(self._entries.get(key))
 
     def contains(self, key: Any) -> bool:
         return key in self._entries
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        return list(self._entries.items())
+        return [(key, own(value)) for key, value in self._entries.items()]
 
     def keys(self) -> Iterable[Any]:
         return list(self._entries)
 
     def values(self) -> Iterable[Any]:
-        return list(self._entries.values())
+        return [own(value) for value in self._entries.values()]
 
     def is_empty(self) -> bool:
         return not self._entries
 
 
 class ReadableBroadcast(_Entries, ReadOnlyBroadcastState[Any, Any]):
-    """The data side's view. Values are the stored objects: do not change them."""
+    """The data side's view."""
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise BroadcastWriteError(
@@ -55,10 +56,11 @@ class WritableBroadcast(_Entries, BroadcastState[Any, Any]):
     """The broadcast side's view."""
 
     def put(self, key: Any, value: Any) -> None:
-        self._entries[key] = value
+        self._entries[key] = own(value)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
-        self._entries.update(dict_value)
+        for key, value in dict_value.items():
+            self.put(key, value)
 
     def remove(self, key: Any) -> None:
         self._entries.pop(key, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any, cast
 
+from penstock.common.values import own
 from penstock.state.key_groups import UnsupportedKeyError, canonical
 from penstock.state.keys import restored_key
 from penstock.state.keyspace import MapScan
@@ -29,8 +30,9 @@ class MapTable(OverlayTable):
         self._touched.setdefault(key[0], {})[key[1]] = None
 
     def entries_of(self, entry: Hashable) -> list[tuple[Any, Any]]:
-        """One whole map, in the canonical order of its keys: the order must not depend on the backend, or on which
-        checkpoint the map was restored from. Map keys without a canonical form keep the order of insertion."""
+        """One whole map, its values as objects for a user to keep and change, in the canonical order of its keys: the order
+        must not depend on the backend, or on which checkpoint the map was restored from. Map keys without a canonical form
+        keep the order of insertion."""
         found = list(self._merged(entry))
         try:
             return sorted(found, key=lambda item: canonical(item[0]))
@@ -45,7 +47,7 @@ class MapTable(OverlayTable):
         for key in touched:
             value = self.overlay.get((entry, key), MISSING)
             if value is not MISSING and value is not TOMBSTONE:
-                yield key, value
+                yield key, own(value)
 
     def _stored(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
         return cast("MapScan", self.base).scan(entry)

@@ -20,7 +20,7 @@ from penstock.state.operator_lists import LIST, UNION
 
 
 class OperatorListState(ListState[Any]):
-    """Elements may be changed in place: the list is stored whole."""
+    """The list is stored whole, and its elements may be changed in place, as in Flink: they are not copied."""
 
     def __init__(self, elements: list[Any]) -> None:
         self._elements = elements

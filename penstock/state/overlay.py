@@ -7,10 +7,10 @@ written out while the next epoch fills a new one. It folds into the base when th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterator, MutableMapping
 from typing import Any, Final
 
+from penstock.common.values import ATOMS, own
 from penstock.state.keyspace import StoredBase
 
 
@@ -27,19 +27,6 @@ class _Marker:
 MISSING: Final = _Marker("MISSING")
 TOMBSTONE: Final = _Marker("TOMBSTONE")
 
-_IMMUTABLE: Final = frozenset({int, str, float, bool, bytes, type(None), complex})
-
-
-def is_immutable(value: Any) -> bool:
-    kind = type(value)
-    return kind in _IMMUTABLE or (kind is tuple and all(type(v) in _IMMUTABLE or is_immutable(v) for v in value))
-
-
-def private_copy(value: Any) -> Any:
-    """A value read from the base must not be the base's own object if the user could change it in place: `acc.append(x)`
-    followed by `update(acc)` would otherwise change confirmed state, and a retry of the epoch would see it."""
-    return value if is_immutable(value) else copy.deepcopy(value)
-
 
 class OverlayTable:
     """Entries of one state of one operator. Keys are opaque and hashable: a key, or (key, namespace)."""
@@ -54,16 +41,28 @@ class OverlayTable:
         self._since_checkpoint: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable) -> Any:
-        """The value, or MISSING. What comes from the base is a private copy unless it is immutable."""
+        """The value, or MISSING: an object of the running epoch, which the operator may change in place, but nobody else.
+        What comes from the base is a copy unless it is immutable: `acc.append(x)` would otherwise change confirmed state,
+        and a retry of the epoch would see it. State handles, which users have, give and take copies."""
         value = self.overlay.get(key, MISSING)
         if value is MISSING:
             value = self.base.get(key, MISSING)
-            return self.own(value) if type(value) not in _IMMUTABLE else value
+            return self.own(value) if type(value) not in ATOMS else value
         return MISSING if value is TOMBSTONE else value
+
+    def read(self, key: Hashable) -> Any:
+        """The value as an object for a user to keep and change, or MISSING."""
+        value = self.overlay.get(key, MISSING)
+        if value is MISSING:
+            value = self.base.get(key, MISSING)
+            return self.own(value) if type(value) not in ATOMS else value
+        if type(value) in ATOMS:
+            return value
+        return MISSING if value is TOMBSTONE else own(value)
 
     def own(self, value: Any) -> Any:
         """A value of the base as an object that the caller may change."""
-        return private_copy(value) if self._shared and value is not MISSING else value
+        return own(value) if self._shared and value is not MISSING else value
 
     def peek(self, key: Hashable) -> Any:
         """Like `get` without the copy: for callers that only look."""

@@ -16,11 +16,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.common.values import is_immutable
 from penstock.errors import ConfigurationError, StorageError
 from penstock.pickling import dump_by_value
 from penstock.state import rocksdb_keys
 from penstock.state.keyspace import Shape, StoredBase
-from penstock.state.overlay import MISSING, TOMBSTONE, is_immutable
+from penstock.state.overlay import MISSING, TOMBSTONE
 from penstock.state.rocksdb_settings import RocksDBSettings
 
 if TYPE_CHECKING:

@@ -1,5 +1,8 @@
 """State handles over overlay tables: what `runtime_context.get_state(...)` returns.
 
+State holds values: what a function puts into it, or gets out of it, is a copy (`own`) unless it cannot be changed. Only an
+accumulator that its function changes in place and returns is not copied: it has been the state's own from the beginning.
+
 `namespace` is None for state of a key, a window for state of a key and window (contents, triggers, per-window state).
 """
 
@@ -8,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from penstock.common.values import ATOMS, own, own_all, take
 from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.datastream.state import (
     AggregatingState,
@@ -45,22 +49,22 @@ class KeyedValueState(_Handle, ValueState[Any]):
     __slots__ = ()
 
     def value(self) -> Any:
-        value = self._table.get(self._entry())
+        value = self._table.read(self._entry())
         return None if value is MISSING else value
 
     def update(self, value: Any) -> None:
         if value is None:  # as in Flink: None means no value
             self._table.delete(self._entry())
         else:
-            self._table.overlay[self._entry()] = value
+            self._table.overlay[self._entry()] = value if type(value) in ATOMS else own(value)
 
 
 class KeyedListState(_Handle, ListState[Any]):
     __slots__ = ()
 
     def get(self) -> Iterable[Any]:
-        value = self._table.get(self._entry())
-        return [] if value is MISSING else list(value)
+        value = self._table.read(self._entry())
+        return [] if value is MISSING else value
 
     def add(self, value: Any) -> None:
         self.add_all((value,))
@@ -69,15 +73,15 @@ class KeyedListState(_Handle, ListState[Any]):
         table, entry = self._table, self._entry()
         current = table.overlay.get(entry, MISSING)
         if type(current) is list:  # this epoch's own list
-            current.extend(values)
+            take(current, values)
             return
-        base = table.get(entry)  # a private copy
-        added = list(values)
+        base = table.get(entry)
+        added = own_all(list(values))
         if added or base is not MISSING:
             table.put(entry, added if base is MISSING else [*base, *added])
 
     def update(self, values: Iterable[Any]) -> None:
-        items = list(values)
+        items = own_all(list(values))
         if items:
             self._table.put(self._entry(), items)
         else:
@@ -95,14 +99,14 @@ class KeyedMapState(_Handle, MapState[Any, Any]):
         self._table.clear(self._entry())
 
     def get(self, key: Any) -> Any:
-        value = self._table.get((self._entry(), normal_key(key)))
+        value = self._table.read((self._entry(), normal_key(key)))
         return None if value is MISSING else value
 
     def contains(self, key: Any) -> bool:
         return self._table.peek((self._entry(), normal_key(key))) is not MISSING
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put((self._entry(), normal_key(key)), value)
+        self._table.put((self._entry(), normal_key(key)), own(value))
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -115,7 +119,7 @@ class KeyedMapState(_Handle, MapState[Any, Any]):
         return [(user_key(key), value) for key, value in self._table.entries_of(self._entry())]
 
     def keys(self) -> Iterable[Any]:
-        return [key for key, _ in self.items()]
+        return [user_key(key) for key, _ in self._table.entries_of(self._entry())]
 
     def values(self) -> Iterable[Any]:
         return [value for _, value in self.items()]
@@ -132,13 +136,14 @@ class KeyedReducingState(_Handle, ReducingState[Any]):
         self._reduce = function.reduce
 
     def get(self) -> Any:
-        value = self._table.get(self._entry())
+        value = self._table.read(self._entry())
         return None if value is MISSING else value
 
     def add(self, value: Any) -> None:
         entry = self._entry()
         current = self._table.get(entry)
-        self._table.overlay[entry] = value if current is MISSING else self._reduce(current, value)
+        result = value if current is MISSING else self._reduce(current, value)
+        self._table.overlay[entry] = result if result is current else own(result)
 
 
 class KeyedAggregatingState(_Handle, AggregatingState[Any, Any]):
@@ -152,11 +157,12 @@ class KeyedAggregatingState(_Handle, AggregatingState[Any, Any]):
 
     def get(self) -> Any:
         value = self._table.get(self._entry())
-        return None if value is MISSING else self._function.get_result(value)
+        return None if value is MISSING else own(self._function.get_result(value))
 
     def add(self, value: Any) -> None:
         entry = self._entry()
         current = self._table.get(entry)
         if current is MISSING:
-            current = self._function.create_accumulator()
-        self._table.overlay[entry] = self._function.add(value, current)
+            current = own(self._function.create_accumulator())
+        result = self._function.add(value, current)
+        self._table.overlay[entry] = result if result is current else own(result)

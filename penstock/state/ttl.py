@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from penstock.common.values import own
 from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.datastream.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.datastream.state_ttl import StateTtlConfig
@@ -78,10 +79,10 @@ class _ExpiringHandle(_Handle):
             return MISSING
         if lifetime.expired(stored):
             self._table.delete(entry)
-            return stored[1] if lifetime.return_expired else MISSING
+            return own(stored[1]) if lifetime.return_expired else MISSING
         if lifetime.refresh_on_read:
             self._table.put(entry, lifetime.stamp(stored[1]))
-        return stored[1]
+        return own(stored[1])
 
     def _usable(self) -> Any:
         """The value to add to, or MISSING: adding is a write, so nothing else is touched."""
@@ -101,7 +102,7 @@ class ExpiringValueState(_ExpiringHandle, ValueState[Any]):
         if value is None:
             self.clear()
         else:
-            self._write(value)
+            self._write(own(value))
 
 
 class ExpiringReducingState(_ExpiringHandle, ReducingState[Any]):
@@ -122,7 +123,8 @@ class ExpiringReducingState(_ExpiringHandle, ReducingState[Any]):
 
     def add(self, value: Any) -> None:
         current = self._usable()
-        self._write(value if current is MISSING else self._reduce(current, value))
+        result = value if current is MISSING else self._reduce(current, value)
+        self._write(result if result is current else own(result))
 
 
 class ExpiringAggregatingState(_ExpiringHandle, AggregatingState[Any, Any]):
@@ -139,13 +141,14 @@ class ExpiringAggregatingState(_ExpiringHandle, AggregatingState[Any, Any]):
 
     def get(self) -> Any:
         accumulator = self._read()
-        return None if accumulator is MISSING else self._function.get_result(accumulator)
+        return None if accumulator is MISSING else own(self._function.get_result(accumulator))
 
     def add(self, value: Any) -> None:
         accumulator = self._usable()
         if accumulator is MISSING:
-            accumulator = self._function.create_accumulator()
-        self._write(self._function.add(value, accumulator))
+            accumulator = own(self._function.create_accumulator())
+        result = self._function.add(value, accumulator)
+        self._write(result if result is accumulator else own(result))
 
 
 class ExpiringListState(_ExpiringHandle, ListState[Any]):
@@ -159,17 +162,17 @@ class ExpiringListState(_ExpiringHandle, ListState[Any]):
         alive = [element for element in stored if not lifetime.expired(element)]
         if lifetime.refresh_on_read or len(alive) < len(stored):
             self._store([lifetime.stamp(value) for _, value in alive] if lifetime.refresh_on_read else alive)
-        return [value for _, value in (stored if lifetime.return_expired else alive)]
+        return [own(value) for _, value in (stored if lifetime.return_expired else alive)]
 
     def add(self, value: Any) -> None:
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
         stored = self._table.get(self._entry())
-        self._store([*(() if stored is MISSING else stored), *map(self._lifetime.stamp, values)])
+        self._store([*(() if stored is MISSING else stored), *map(self._lifetime.stamp, map(own, values))])
 
     def update(self, values: Iterable[Any]) -> None:
-        self._store([self._lifetime.stamp(value) for value in values])
+        self._store([self._lifetime.stamp(own(value)) for value in values])
 
     def _store(self, elements: list[Stamped]) -> None:
         if elements:
@@ -192,7 +195,7 @@ class ExpiringMapState(_Handle, MapState[Any, Any]):
 
     def get(self, key: Any) -> Any:
         stamped = self._look(key)
-        return None if stamped is None else stamped[1]
+        return None if stamped is None else own(stamped[1])
 
     def contains(self, key: Any) -> bool:
         return self._look(key) is not None
@@ -212,7 +215,7 @@ class ExpiringMapState(_Handle, MapState[Any, Any]):
         return found
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put((self._entry(), normal_key(key)), self._lifetime.stamp(value))
+        self._table.put((self._entry(), normal_key(key)), self._lifetime.stamp(own(value)))
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -229,7 +232,7 @@ class ExpiringMapState(_Handle, MapState[Any, Any]):
             if lifetime.expired(stamped):
                 self._table.delete((entry, key))
             elif lifetime.refresh_on_read:
-                self._table.put((entry, key), lifetime.stamp(stamped[1]))
+                self._table.put((entry, key), lifetime.stamp(own(stamped[1])))
         return seen
 
     def keys(self) -> Iterable[Any]:

@@ -209,7 +209,7 @@ def config(facts: Json) -> Json:
             "execution-mode": "PIPELINED",
             "restart-strategy": configuration.get("restart-strategy.type", "default"),
             "job-parallelism": facts["slots"],
-            "object-reuse-mode": False,
+            "object-reuse-mode": configuration.get("pipeline.object-reuse", "false") == "true",
             "user-config": configuration,
         },
     }
