@@ -53,6 +53,12 @@ def _launch(
             "execution.checkpointing.mode is AT_MOST_ONCE, but the job reads from_spark streams, whose positions are Spark's: "
             "after a failure they would be read again. Choose EXACTLY_ONCE or AT_LEAST_ONCE, or a source of Penstock's"
         )
+    if job.settings.checkpoint_interval_ms is None:
+        for forgets in filter(None, (source.forgets for source in spark_frames.values())):
+            raise ConfigurationError(
+                f"the job reads {forgets} through Spark, which throws away what was read, and takes no checkpoints: after a "
+                "failure it would be lost. Set execution.checkpointing.interval and penstock.job.dir"
+            )
     submitted_as = job.job_id
     storage = _storage(job, managed)
     if storage is not None:

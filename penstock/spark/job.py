@@ -29,6 +29,7 @@ from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.compat.pyflink import travelling
 from penstock.errors import (
     FINAL_ERRORS,
+    CheckpointFailedError,
     CorruptSnapshotError,
     JobFailedError,
     blame,
@@ -49,6 +50,7 @@ from penstock.spark.session import QUERY_CONF
 from penstock.spark.spark_log import SparkLog
 
 _LAST_UPLOADS_MS = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
+_STOP_S = 60.0  # for Spark to stop a query
 
 _log = logging.getLogger("penstock")
 
@@ -60,6 +62,7 @@ class SparkSource:
     frame: DataFrame
     split: str | None = None
     bounded: bool = False  # ends when a trigger finds nothing new
+    forgets: str | None = None  # in words, what may be thrown away when Spark commits a batch
 
 
 class SparkJob:
@@ -275,27 +278,26 @@ class SparkJob:
 class _Attempt:
     """The `foreachBatch` callback of one query and its meeting point with the thread that waits for it.
 
-    The callback never raises: a failure is recorded and the query is stopped between two epochs, because stopping Spark
-    in the middle of one makes it print errors of its own.
+    The callback does not raise: a failure is recorded and the query is stopped between two epochs, because stopping Spark
+    in the middle of one makes it print errors of its own. But Spark takes a batch whose callback has returned for done, and the
+    next one tells its sources so. So the callback of an epoch that failed returns only into a query that is stopped.
     """
 
     def __init__(self, job: SparkJob, registry: SlotRegistry) -> None:
         self._spark_job, self._registry = job, registry
         self._master = job.master
         self._over = threading.Event()
-        self._stopping = threading.Event()
+        self._stopped = threading.Event()  # Spark begins no further batch
         self._error: BaseException | None = None
         self._timeout_s = job._job.settings.epoch_timeout_ms / 1000
         self.log: SparkLog | None = None
 
     def on_batch(self, frame: DataFrame, batch: int) -> None:
-        if self._over.is_set():
-            return
         try:
             if self._spark_job._cancelled.is_set():
                 self._over.set()
                 self._master.settle(wait_ms=_LAST_UPLOADS_MS)
-            else:
+            elif not self._over.is_set():
                 self._run_epoch(frame, batch + 1)
         except (
             BaseException
@@ -303,7 +305,10 @@ class _Attempt:
             self._error = self._explain(error)
             self._over.set()
         if self._over.is_set():
-            self._stopping.wait(5.0)
+            if not self._stopped.wait(_STOP_S):
+                raise JobFailedError(
+                    f"Spark did not stop the query within {_STOP_S:.0f} s; its last batch is not committed"
+                )
             time.sleep(0.02)  # stop() interrupts this thread: better here than while Spark writes its log
 
     def _run_epoch(self, frame: DataFrame, epoch: int) -> None:
@@ -315,8 +320,10 @@ class _Attempt:
             operator_id: source.bounded and not progress.changed(index)
             for index, (operator_id, source) in enumerate(sources.items())
         }
-        data = any(progress.changed(index) for index in range(len(sources)))
-        plan = master.plan_epoch(epoch, spark_finished=finished, spark_data=data)
+        bringing = [source for index, source in enumerate(sources.values()) if progress.changed(index)]
+        # Spark commits the batch when this returns: where a source throws away what is committed, a checkpoint comes first.
+        held = next((source.forgets for source in bringing if source.forgets is not None), None)
+        plan = master.plan_epoch(epoch, stop=held is not None, spark_finished=finished, spark_data=bool(bringing))
         if plan is None:
             return
         self._registry.begin(plan)
@@ -330,8 +337,19 @@ class _Attempt:
             self._registry.end()
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
         master.complete_epoch(epoch, acks, spark_offsets=log.position(progress) if sources and plan.snapshot else None)
+        if held is not None:
+            self._wait_for_checkpoint(epoch, held)
         if master.finished or master.rescaling:
             self._over.set()
+
+    def _wait_for_checkpoint(self, epoch: int, held: str) -> None:
+        self._master.settle(wait_ms=self._spark_job._job.settings.checkpoint_timeout_ms)
+        newest = self._master.restored
+        if newest is None or int(newest.epoch) < epoch:
+            raise CheckpointFailedError(
+                f"epoch {epoch} has read from {held}, which throws away what is committed, and the epoch's checkpoint was not "
+                "completed: nothing is committed, and the job goes back to its last checkpoint"
+            )
 
     def _give_up(self, plan: EpochPlan) -> None:
         """An epoch that takes this long hangs: fail it, so that the job goes back to its checkpoint."""
@@ -361,6 +379,9 @@ class _Attempt:
                 return JobFailedError(f"Spark ended the query by itself: {problem}")
         stopper: Any = threading.Thread(target=query.stop, daemon=True)
         stopper.start()
-        self._stopping.set()
-        stopper.join(60.0)
+        while query.isActive and stopper.is_alive():  # the first thing that stop() does is to say that it is not
+            time.sleep(0.002)
+        if not query.isActive:
+            self._stopped.set()
+        stopper.join(_STOP_S)
         return self._error

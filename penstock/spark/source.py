@@ -10,6 +10,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import ColumnTimestampAssigner, WatermarkStrategy
 from penstock.errors import JobDefinitionError
 from penstock.spark.job import SparkSource
+from penstock.spark.source_plan import check_plan, forgetting
 
 
 def spark_source(
@@ -19,6 +20,7 @@ def spark_source(
         raise JobDefinitionError(
             "from_spark takes a streaming DataFrame, as spark.readStream...load() gives; this one is not a stream"
         )
+    check_plan(frame)
     for what, name in (("split", split), ("timestamp", timestamp)):
         if name is not None and name not in frame.columns:
             raise JobDefinitionError(f"from_spark: the {what} column {name!r} is not among {frame.columns}")
@@ -27,4 +29,5 @@ def spark_source(
     # As Spark hands them to Python: instants in the zone of the session.
     schema = to_arrow_schema(frame.schema, timezone=frame.sparkSession.conf.get("spark.sql.session.timeZone"))
     type_info = row_type_of(schema)
-    return SparkSource(frame=frame, split=split, bounded=bounded), strategy, type_info
+    source = SparkSource(frame=frame, split=split, bounded=bounded, forgets=forgetting(frame))
+    return source, strategy, type_info

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.common import Configuration, Duration, RestartStrategies, Time, Types, WatermarkStrategy
 from penstock.connectors.file_sink import FileSink, committed_files
@@ -19,7 +22,7 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.aggregates import count, sum_
 from penstock.datastream.functions import MapFunction
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.errors import JobDefinitionError, JobFailedError
+from penstock.errors import ConfigurationError, JobDefinitionError, JobFailedError
 
 pytestmark = pytest.mark.spark
 
@@ -155,6 +158,133 @@ def test_a_job_folder_that_was_moved_holds_all_that_a_file_source_of_sparks_need
     assert Counter(lines) == Counter(map(str, rows))
     stored = {path.name for path in (tmp_path / "elsewhere").rglob("spark_*.state")}
     assert len(stored) <= 3 * 3, stored  # retention takes them with their checkpoints
+
+
+class Queue(DataSource):
+    """Files of a folder, one a batch. What is committed is gone, as from a queue."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "queue"
+
+    def schema(self) -> str:
+        return "user long, source string, time long, amount long"
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        return QueueReader(self.options["folder"])
+
+
+class QueueReader(SimpleDataSourceStreamReader):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"next": 0}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[Any], dict[str, int]]:
+        if not self._path(start["next"]).exists():
+            return iter(()), start
+        return iter(self._rows(start["next"])), {"next": start["next"] + 1}
+
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any]:
+        return iter([row for number in range(start["next"], end["next"]) for row in self._rows(number)])
+
+    def commit(self, end: dict[str, int]) -> None:
+        for number in range(end["next"]):
+            self._path(number).unlink(missing_ok=True)
+
+    def _path(self, number: int) -> Path:
+        return Path(self._folder) / f"part-{number}.parquet"
+
+    def _rows(self, number: int) -> list[Any]:
+        return [tuple(row.values()) for row in pq.read_table(self._path(number)).to_pylist()]
+
+
+def forgetting_frame(spark: SparkSession, kind: str, folder: Path) -> DataFrame:
+    if kind == "queue":
+        spark.dataSource.register(Queue)
+        return spark.readStream.format("queue").option("folder", str(folder)).load()
+    reader = spark.readStream.schema("user long, source string, time long, amount long").option("maxFilesPerTrigger", 1)
+    reader = reader.option("cleanSource", kind).option("sourceArchiveDir", f"{folder}-archive")
+    return reader.parquet(str(folder))
+
+
+class FailsAndCounts(Fails):
+    """Says in the proof how many files were left."""
+
+    def __init__(self, proof: Path, at: int, folder: Path) -> None:
+        super().__init__(proof, at, 1)
+        self.folder = str(folder)
+
+    def map(self, value: Any) -> Any:
+        left = len(list(Path(self.folder).glob("part-*.parquet")))
+        try:
+            return super().map(value)
+        except RuntimeError:
+            Path(self.proof).write_text(f"{left}")
+            raise
+
+
+@pytest.mark.parametrize("kind", ["delete", "archive", "queue"])
+def test_a_source_that_forgets_what_is_committed_is_told_only_what_a_checkpoint_covers(
+    kind: str, spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    """Checkpoints are far rarer than epochs. The job fails in the last file, when the source has let go of the first."""
+    events = write_events(tmp_path / "in")
+    configuration.set_string("execution.checkpointing.interval", "1 h")
+    env = environment(configuration)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
+    failing = FailsAndCounts(tmp_path / "proof", at=17_000, folder=tmp_path / "in")
+    stream = env.from_spark(forgetting_frame(spark, kind, tmp_path / "in"), bounded=True).map(failing)
+    with stream.execute_and_collect() as results:
+        got = Counter(results)
+    assert 1 <= int((tmp_path / "proof").read_text()) < FILES  # the source had forgotten some when the job failed
+    assert got == Counter(zip(events.column("user").to_pylist(), events.column("time").to_pylist(), strict=True))
+
+
+def test_a_batch_that_failed_is_not_committed_however_long_spark_takes_to_stop(
+    spark: SparkSession, configuration: Configuration, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark takes a batch whose callback has returned for done: the next one would delete its file."""
+    events = write_events(tmp_path / "in")
+    stop, slow = StreamingQuery.stop, []
+
+    def stop_late(query: StreamingQuery) -> None:
+        slow.append(query)
+        sleep(1.5)
+        stop(query)
+
+    monkeypatch.setattr(StreamingQuery, "stop", stop_late)
+    env = environment(configuration)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
+    failing = Fails(tmp_path / "proof", at=12_000, times=1)
+    stream = env.from_spark(forgetting_frame(spark, "delete", tmp_path / "in"), bounded=True).map(failing)
+    with stream.execute_and_collect() as results:
+        got = Counter(results)
+    assert (tmp_path / "proof").read_text() == "x"
+    assert len(slow) >= 2
+    assert got == Counter(zip(events.column("user").to_pylist(), events.column("time").to_pylist(), strict=True))
+
+
+def test_what_a_recovery_could_not_bring_back_is_refused_at_the_start(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    write_events(tmp_path / "in")
+    env = environment(configuration)
+    one, other = frame(spark, tmp_path / "in"), frame(spark, tmp_path / "in")
+    with pytest.raises(JobDefinitionError, match="over one stream, this one reads 2"):
+        env.from_spark(one.unionAll(other))
+    for stateful in (one.dropDuplicates(["user"]), one.groupBy("user").count(), one.limit(3)):
+        with pytest.raises(JobDefinitionError, match="state of Spark's own"):
+            env.from_spark(stateful)
+    static = spark.read.parquet(str(tmp_path / "in")).groupBy("user").count()
+    env.from_spark(one.join(static, "user"))  # keeps nothing
+    unsafe = Configuration()
+    unsafe.set_string("penstock.runtime", "spark")
+    env = environment(unsafe)
+    env.from_spark(forgetting_frame(spark, "delete", tmp_path / "in"), bounded=True).print()
+    with pytest.raises(ConfigurationError, match="cleanSource=delete through Spark, which throws away what was read"):
+        env.execute()
 
 
 def test_a_frame_that_is_not_a_stream_and_a_column_that_is_not_there_are_refused(
