@@ -115,7 +115,7 @@ def from_text(text: Mapping[str, str]) -> PenstockError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTask:
-    """Where an error came from: which subtask of which vertex, in which process (`host:pid`; empty: the driver's)."""
+    """Where an error came from: which subtask of which vertex, in which process (`host:port:pid`; empty: the driver's)."""
 
     vertex: str
     subtask: int

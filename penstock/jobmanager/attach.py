@@ -84,6 +84,7 @@ class Attachment:
             process=this_process(),
             statistics=getattr(client, "checkpoint_statistics", None),
             accumulators=lambda: client.get_accumulators().result(),
+            notices=master.notices.to_json,
         )
         self._facts.continue_from(folder.facts())
         self._writing = threading.Lock()

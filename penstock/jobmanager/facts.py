@@ -53,6 +53,7 @@ class FactsRecorder:
         process: Mapping[str, Any],
         statistics: Callable[[], Statistics] | None = None,
         accumulators: Callable[[], Mapping[str, Any]] = dict,
+        notices: Callable[[], list[dict[str, Any]]] = list,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._graph, self._life_cycle, self._clock = graph, life_cycle, clock
@@ -65,6 +66,7 @@ class FactsRecorder:
             "process": dict(process),
         }
         self._storage_url, self._statistics, self._accumulators = storage_url, statistics, accumulators
+        self._notices = notices
         self._lock = threading.Lock()
         self._started_ms = clock()
         self._drivers = 1
@@ -221,6 +223,7 @@ class FactsRecorder:
                     for name, value in self._accumulators().items()
                 },
                 "operations": [dict(operation) for operation in self._operations],
+                "notices": [] if ended else self._notices(),
             }
 
     def _vertex(

@@ -34,6 +34,7 @@ from penstock.jobmanager.commits import EpochCommits
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, EpochReport, TaskAck
 from penstock.jobmanager.latency import LatencyTracker
+from penstock.jobmanager.notices import Notices
 from penstock.jobmanager.planning import EpochPlanner, PendingEpoch, SparkInput
 from penstock.jobmanager.recovery import find_checkpoint
 from penstock.jobmanager.reporting import epoch_report
@@ -86,6 +87,7 @@ class JobMaster:
         self.reports: list[EpochReport] = []
         self.on_report: Callable[[EpochReport], None] | None = None
         self.requests = Requests()
+        self.notices = Notices()
         self.asked_checkpoints = AskedCheckpoints()
         self.graph_version = 0
         self._parallelism_known = False  # until the first recovery: the job may have been rescaled by an earlier driver

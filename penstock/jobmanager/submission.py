@@ -153,6 +153,7 @@ def facts_without_a_job(submission: Submission, state: str, failure: Failure | N
             "restored": None,
         },
         "operations": [],
+        "notices": [],
     }
 
 

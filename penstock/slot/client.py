@@ -19,12 +19,11 @@ import pyarrow as pa
 from penstock.errors import SlotError
 from penstock.slot.exchange_rows import SCHEMA
 from penstock.slot.handshake import StrangerError
-from penstock.slot.liveness import PULSE, Pulses
+from penstock.slot.liveness import PULSE, Pulses, is_loopback
 from penstock.slot.process import TOKEN_VARIABLE
 from penstock.slot.registry import START_TIMEOUT_S
 from penstock.slot.wire import Frame, Wire, error_in
 
-_IDLE_TIMEOUT_S = 900.0
 _pulses = Pulses()  # of this worker: it works with the same slots again and again
 
 
@@ -35,6 +34,9 @@ class RegistryAddress:
     token: str = field(repr=False)
     bind: str | None  # where slots listen; None: the address this host reaches the driver from
     job_attempt: int = 0  # for which the query was made that a relay is of
+    epoch_timeout_s: float = (
+        600.0  # after which the driver gives the epoch up: waiting longer for anything is for nobody
+    )
 
 
 def executor_pid() -> int:
@@ -49,10 +51,11 @@ def executor_pid() -> int:
 def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, bytes]:
     """A connection to the slot's process, and the epoch's plan. Starts the process if there is none."""
     directory = Wire.connect(registry.host, registry.port, registry.token)
-    directory.set_timeout(START_TIMEOUT_S + 30)
-    unreachable: int | None = None
+    timeout_s = min(2 * START_TIMEOUT_S, registry.epoch_timeout_s)
+    directory.set_timeout(timeout_s + 30)
+    unreachable: tuple[str, int, int] | None = None
     starting: _Starting | None = None
-    deadline = time.monotonic() + 2 * START_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline:
             directory.send_message(
@@ -76,12 +79,13 @@ def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, b
             else:
                 try:
                     wire = _connect(answer["host"], answer["port"], registry.token)
-                    wire.set_timeout(_IDLE_TIMEOUT_S)
+                    wire.set_timeout(registry.epoch_timeout_s)
                     return wire, answer["plan"]
                 except (OSError, StrangerError):
                     # It died a moment ago, and somebody else may have its port; the driver will see its connection close.
-                    unreachable = answer["pid"]
-        raise SlotError(f"slot {slot} could not be reached or started within {2 * START_TIMEOUT_S:.0f} s")
+                    # Or its host is gone, and the driver has not noticed yet: then a process started here takes its place.
+                    unreachable = answer["host"], answer["port"], answer["pid"]
+        raise SlotError(f"slot {slot} could not be reached or started within {timeout_s:.0f} s")
     finally:
         directory.close()
 
@@ -90,6 +94,9 @@ def _connect(host: str, port: int, token: str) -> Wire:
     """A connection for rows. The slot reads them when it has the time, which may be long after a host counts as gone: a second
     connection, that carries nothing, tells the two apart."""
     wire = Wire.connect(host, port, token)
+    if is_loopback(host):
+        wire.be_patient()
+        return wire  # this host does not go away without us
     try:
         _pulses.watch(wire, host, port, lambda: _pulse(host, port, token))
     except BaseException:

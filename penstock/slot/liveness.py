@@ -8,6 +8,7 @@ kernel, which answers for a process however busy that is.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import threading
 from collections.abc import Callable
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 GONE_S: Final = 15.0  # silence of a host, not of a process, after which it counts as gone
 _PROBES: Final = 5
 PULSE: Final = "pulse"  # the first message on a connection that will carry nothing else
+
+
+def is_loopback(host: str) -> bool:
+    """Of an address, not of a name."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def watch_peer(sock: socket.socket, gone_s: float = GONE_S) -> None:

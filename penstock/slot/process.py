@@ -2,7 +2,7 @@
 
 It registers with the driver, is handed the job, and serves relays. The connection to the driver stays open: it is how the
 driver learns at once that a slot died, and how a slot learns that the job is over. A slot ends itself when that connection
-closes, when its executor is gone, or after long silence; it never outlives the job.
+closes, which it does when the driver's host vanishes, or when its executor is gone; it never outlives the job.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from penstock.state.choice import keyspace_factory
 from penstock.state.local_folder import LocalFolder
 
 TOKEN_VARIABLE = "PENSTOCK_SLOT_TOKEN"
-_SILENCE_S = 3600.0
 _WATCH_S = 0.25
 _JOB_TIMEOUT_S = 60.0
 _FAREWELL_S = 10.0  # for functions to close when the job is over
@@ -63,8 +62,9 @@ class SlotJob:
     graph_version: int = 0
 
 
-def process_name() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
+def process_name(port: int) -> str:
+    """The pid comes last, and the port tells processes apart whose hosts have the same name: containers often do."""
+    return f"{socket.gethostname()}:{port}:{os.getpid()}"
 
 
 class _RelayGoneError(Exception):
@@ -91,7 +91,9 @@ class _Relay:
 
 
 class SlotProcess:
-    def __init__(self, slot: int, driver: Wire, job: SlotJob, storage: CheckpointStorage | None) -> None:
+    def __init__(
+        self, slot: int, driver: Wire, job: SlotJob, storage: CheckpointStorage | None, *, port: int = 0
+    ) -> None:
         self._slot, self._driver, self._job = slot, driver, job
         self._driver_lock = threading.Lock()
         self._store = None if storage is None else CheckpointStore(storage, job.settings.retained)
@@ -99,13 +101,12 @@ class SlotProcess:
         self.folder = LocalFolder(job.settings.state.rocksdb.local_dirs, choose=slot)
         self._new_keyspace = keyspace_factory(job.settings.state, job.graph.job.max_parallelism, self.folder.path)
         self._held = HeldTasks(job.graph, self._store, self._new_keyspace)
-        self._name = process_name()
+        self._name = process_name(port)
         self._running = threading.Lock()
         self._job_changed = threading.Condition()
         self._choosing = threading.Lock()  # of the connection that is served
         self._active: Wire | None = None
         self._newest = (-1, -1)  # the newest plan this slot was asked to run, by its fence
-        self.last_used = time.monotonic()
 
     def _uploads(self, settings: JobSettings) -> Uploads:
         return BackgroundUploads(self._uploaded) if settings.asynchronous else ImmediateUploads(self._uploaded)
@@ -136,7 +137,6 @@ class SlotProcess:
                 previous.close()
             self._wait_for_job(plan.graph_version)
             with self._running:
-                self.last_used = time.monotonic()
                 self._run(wire, request, plan)
         except (OSError, EOFError, ValueError, _RelayGoneError):
             pass  # the relay went away; Spark will retry and the next attempt rolls back
@@ -156,10 +156,11 @@ class SlotProcess:
     def _wait_for_job(self, version: int) -> None:
         """The driver's word and the relay's come on different connections."""
         with self._job_changed:
-            if not self._job_changed.wait_for(lambda: self._job.graph_version == version, timeout=_JOB_TIMEOUT_S):
+            timeout_s = min(_JOB_TIMEOUT_S, self._job.settings.epoch_timeout_ms / 1000)
+            if not self._job_changed.wait_for(lambda: self._job.graph_version == version, timeout=timeout_s):
                 raise SlotError(
                     f"slot {self._slot} knows version {self._job.graph_version} of the job's graph and was asked to run version "
-                    f"{version}; the driver did not send it within {_JOB_TIMEOUT_S:.0f} s"
+                    f"{version}; the driver did not send it within {timeout_s:.0f} s"
                 )
 
     def sample(self, number: int, seconds: float) -> None:
@@ -167,6 +168,11 @@ class SlotProcess:
         found = take_samples(self._job.job_id, seconds=seconds)
         with contextlib.suppress(OSError), self._driver_lock:
             self._driver.send_message({"op": "sampled", "number": number, "slot": self._slot, "samples": found})
+
+    def answer(self, number: int) -> None:
+        """The driver asks whether this slot can be reached."""
+        with contextlib.suppress(OSError), self._driver_lock:
+            self._driver.send_message({"op": "here", "number": number})
 
     def finish(self, completed: int | None) -> None:
         """The job is over: tell listeners of its last checkpoint, and close functions."""
@@ -220,14 +226,15 @@ class SlotProcess:
 
 
 def _watch(slot: SlotProcess, executor_pid: int, executor_started: float) -> None:
-    """End with the executor that started us, or when nobody has asked for anything for long."""
+    """End with the executor that started us. Who asks for nothing, or waits for long work, is no reason to end: a driver that
+    is gone is noticed by its connection."""
     while True:
         time.sleep(_WATCH_S)
         try:
             alive = psutil.Process(executor_pid).create_time() == executor_started
         except psutil.NoSuchProcess:
             alive = False
-        if not alive or time.monotonic() - slot.last_used > _SILENCE_S:
+        if not alive:
             _end(slot)
 
 
@@ -238,6 +245,8 @@ def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
         while "completed" not in (message := driver.receive_message()):
             if "job" in message:
                 slot.change_job(cloudpickle.loads(message["job"]))
+            elif "ask" in message:
+                slot.answer(message["ask"])
             else:
                 threading.Thread(target=slot.sample, args=(message["number"], message["sample"]), daemon=True).start()
         threading.Timer(_FAREWELL_S, _end, args=(slot,)).start()
@@ -261,6 +270,7 @@ def main(argv: list[str] | None = None) -> None:
     token = os.environ.pop(TOKEN_VARIABLE)
     executor_started = psutil.Process(args.executor).create_time()
     listener = socket.create_server((args.bind, 0))
+    own_port: int = listener.getsockname()[1]
     host, _, port = args.driver.rpartition(":")
     driver = Wire.connect(host, int(port), token)
     driver.set_timeout(30.0)
@@ -269,9 +279,9 @@ def main(argv: list[str] | None = None) -> None:
             "op": "register",
             "slot": args.slot,
             "host": args.bind,
-            "port": listener.getsockname()[1],
+            "port": own_port,
             "pid": os.getpid(),
-            "name": process_name(),
+            "name": process_name(own_port),
             "executor": args.executor,
         }
     )
@@ -284,8 +294,9 @@ def main(argv: list[str] | None = None) -> None:
     os.dup2(1, 2)  # stderr was the starter's, for errors while starting; from now on it is the executor's output
     # State is millions of long-lived objects: the collector's default pace would walk them over and over.
     gc.set_threshold(100_000, 20, 50)
-    storage = None if job.storage_url is None else open_in_slot(job.storage_url, host, int(port), token)
-    slot = SlotProcess(args.slot, driver, job, storage)
+    timeout_s = job.settings.epoch_timeout_ms / 1000
+    storage = None if job.storage_url is None else open_in_slot(job.storage_url, host, int(port), token, timeout_s)
+    slot = SlotProcess(args.slot, driver, job, storage, port=own_port)
     threading.Thread(target=_watch, args=(slot, args.executor, executor_started), daemon=True).start()
     threading.Thread(target=_follow_driver, args=(driver, slot), daemon=True).start()
     Door(listener, token, slot.serve).keep()

@@ -27,18 +27,35 @@ from penstock.slot.door import Door
 from penstock.slot.remote_storage import serve_storage
 from penstock.slot.wire import Frame, Wire
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 60.0  # or as long as an epoch may take, if that is less
 _STARTER_POLL_S = 0.5
 _SAMPLE_GRACE_S = 5.0  # for a busy slot to answer
+_REACHED_S = 5.0  # for a slot to say that it is there
 _STOP_S = 12.0  # a little longer than a slot takes at most
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAddress:
+    """One process among those of all hosts: a pid, or a port, is somebody else's on another one."""
+
+    host: str
+    port: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lease:
+    """Leave to start a slot's process, given to one relay for as long as its connection lasts."""
+
+    until: float
+    instead_of: SlotAddress | None  # the process that the relay could not reach
 
 
 @dataclass(slots=True)
 class RegisteredSlot:
     slot: int
-    host: str
-    port: int
-    pid: int
+    address: SlotAddress
+    name: str  # by which acknowledgements name it
     executor: int
     wire: Wire
     sending: threading.Lock = field(default_factory=threading.Lock)  # a wire has one writer at a time
@@ -67,6 +84,7 @@ class SlotRegistry:
         job: bytes,
         storage: CheckpointStorage | None = None,
         on_upload: Callable[[UploadEvent], None] = lambda event: None,
+        epoch_timeout_s: float = 600.0,
     ) -> None:
         """`storage`: checkpoints that are kept in this process, for slots to reach through here. `on_upload` hears, on
         threads of the registry, of snapshots that slots have stored, and of slots that are lost."""
@@ -76,7 +94,8 @@ class SlotRegistry:
         self._job = job
         self._lock = threading.Condition()
         self._slots: dict[int, RegisteredSlot] = {}
-        self._starting: dict[int, float] = {}  # slot → when its lease ends
+        self._starting: dict[int, _Lease] = {}
+        self._start_timeout_s = min(START_TIMEOUT_S, epoch_timeout_s)
         self._running: tuple[int, int] | None = None  # the fence of the epoch that runs
         self._plan = b""
         self._failure: SlotFailure | None = None
@@ -84,6 +103,7 @@ class SlotRegistry:
         self._sampling = threading.Lock()  # one at a time
         self._numbers = itertools.count(1)
         self._sampled: tuple[int, dict[int, Counter[Sample]]] = (0, {})  # number of the request; answers by slot
+        self._reached: tuple[int, set[SlotAddress]] = (0, set())  # number of the question; who has answered
         self.lost = 0  # slot processes that went away while the job ran
         self.started = 0
         self._server = socket.create_server((bind, 0), backlog=128)
@@ -134,6 +154,45 @@ class SlotRegistry:
                 )
                 return sum(answers.values(), Counter())
 
+    def drop_unreachable(self, timeout_s: float = _REACHED_S) -> list[str]:
+        """Before the job starts again: slots that do not answer would hold it up, and have nothing that it needs. Their names."""
+        number = next(self._numbers)
+        with self._lock:
+            self._reached = (number, set())
+            asked = list(self._slots.values())
+        for slot in asked:
+            with contextlib.suppress(OSError):  # it is dying
+                slot.send({"ask": number})
+        with self._lock:
+            answers = self._reached[1]
+            self._lock.wait_for(
+                lambda: all(s.address in answers or self._slots.get(s.slot) is not s for s in asked), timeout=timeout_s
+            )
+            silent = [s for s in asked if s.address not in answers and self._slots.get(s.slot) is s]
+            self.lost += len(silent)
+        self._drop(silent)
+        return [slot.name for slot in silent]
+
+    def spread(self, hosts: int) -> bool:
+        """Before the job starts again, on executors of so many hosts: if slots are crowded on fewer, as after the loss of a host
+        that is back, all of them end. Every task restores its state anyway, and new slots come up where Spark runs their
+        first tasks, which is everywhere. Whether it was so."""
+        slots = self.slots
+        crowded = len({slot.address.host for slot in slots}) < min(hosts, len(slots))
+        if crowded:
+            self._drop(slots)
+        return crowded
+
+    def _drop(self, slots: list[RegisteredSlot]) -> None:
+        """They end when their connection does; nobody is sent to them from now on."""
+        with self._lock:
+            for slot in slots:
+                if self._slots.get(slot.slot) is slot:
+                    del self._slots[slot.slot]
+            self._lock.notify_all()
+        for slot in slots:
+            slot.wire.close()
+
     @property
     def failure(self) -> SlotFailure | None:
         with self._lock:
@@ -164,13 +223,14 @@ class SlotRegistry:
     # ---------------------------------------------------------------- connections
 
     def _serve(self, wire: Wire) -> None:
-        wire.set_timeout(START_TIMEOUT_S + 30)
+        wire.set_timeout(self._start_timeout_s + 30)
+        granted: list[_Lease] = []
         try:
             while True:
                 message = wire.receive_message()
                 match message["op"]:
                     case "find":
-                        wire.send_message(self._find(message))
+                        wire.send_message(self._find(message, granted))
                     case "storage":
                         wire.send_message(serve_storage(self._storage, message))
                     case "start-failed":
@@ -185,12 +245,19 @@ class SlotRegistry:
             return
         finally:
             wire.close()
+            self._give_back(granted)
 
-    def _find(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _give_back(self, granted: list[_Lease]) -> None:
+        """The relay is gone, perhaps with its host: another may start the slot."""
+        with self._lock:
+            self._starting = {slot: lease for slot, lease in self._starting.items() if lease not in granted}
+            self._lock.notify_all()
+
+    def _find(self, message: dict[str, Any], granted: list[_Lease]) -> dict[str, Any]:
         """Where slot i is; or leave to start it; or why the task should not run at all."""
         slot, attempt, epoch = message["slot"], message["job_attempt"], message["epoch"]
-        avoid = message.get("unreachable")
-        deadline = time.monotonic() + START_TIMEOUT_S
+        avoid = None if message.get("unreachable") is None else SlotAddress(*message["unreachable"])
+        deadline = time.monotonic() + self._start_timeout_s
         with self._lock:
             while True:
                 if self._closed or self._running != (attempt, epoch):
@@ -198,49 +265,48 @@ class SlotRegistry:
                 if self._failure is not None:
                     return {"refused": f"epoch {epoch} has failed already: {self._failure.message}"}
                 known = self._slots.get(slot)
-                if known is not None and known.pid != avoid:
-                    return {"host": known.host, "port": known.port, "pid": known.pid, "plan": self._plan}
+                if known is not None and known.address != avoid:
+                    at = known.address
+                    return {"host": at.host, "port": at.port, "pid": at.pid, "plan": self._plan}
                 now = time.monotonic()
                 if message.get("starter"):
                     if self._lock.wait(timeout=_STARTER_POLL_S):
                         continue
                     return {"wait": True}
-                if self._starting.get(slot, 0.0) < now:
-                    self._starting[slot] = now + START_TIMEOUT_S
+                lease = self._starting.get(slot)
+                if lease is None or lease.until < now:
+                    self._starting[slot] = _Lease(now + self._start_timeout_s, avoid)
+                    granted.append(self._starting[slot])
                     return {"start": True}
                 if not self._lock.wait(timeout=max(0.0, deadline - now)):
-                    return {"refused": f"slot {slot} was not up after {START_TIMEOUT_S:.0f} s"}
+                    return {"refused": f"slot {slot} was not up after {self._start_timeout_s:.0f} s"}
 
     def _now(self) -> str:
         return "none is" if self._running is None else f"epoch {self._running[1]} of attempt {self._running[0]} is"
 
     def _registered(self, wire: Wire, message: dict[str, Any]) -> None:
         """A slot's own connection: hand it the job, then listen until it is gone."""
-        entry = RegisteredSlot(
-            message["slot"], message["host"], message["port"], message["pid"], message["executor"], wire
-        )
+        address = SlotAddress(message["host"], message["port"], message["pid"])
+        entry = RegisteredSlot(message["slot"], address, message.get("name", ""), message["executor"], wire)
         with entry.sending:  # the job is the first it is told
             with self._lock:
-                if self._closed or entry.slot in self._slots:
+                served = self._slots.get(entry.slot)
+                if self._closed or (served is not None and not self._may_replace(served)):
                     wire.send_message({"message": "the job is over" if self._closed else "the slot is served already"})
                     return
                 self._slots[entry.slot] = entry
                 self._starting.pop(entry.slot, None)
                 self.started += 1
+                self.lost += served is not None
                 self._lock.notify_all()
-            wire.send_message({"job": self._job})
+            if served is not None:
+                served.wire.close()  # if it is there after all, it ends
+            told = self._tell(entry, {"job": self._job})
         try:
-            wire.set_timeout(None)
-            while True:
+            while told:
                 kind, payload = wire.receive()
                 if kind is Frame.MESSAGE:
-                    report = pickle.loads(payload)
-                    if report["op"] == "uploaded":
-                        self._on_upload(report["report"])
-                    elif report["op"] == "sampled":
-                        self._heard_samples(report)
-                    else:
-                        self._failed(report)
+                    self._heard(entry, pickle.loads(payload))
         except (OSError, EOFError, ValueError):
             pass
         finally:
@@ -250,7 +316,36 @@ class SlotRegistry:
                     if not self._closed:
                         self.lost += 1
                 self._lock.notify_all()
-            self._on_upload(SlotLost(process=str(message.get("name"))))
+            self._on_upload(SlotLost(process=entry.name))
+
+    def _may_replace(self, served: RegisteredSlot) -> bool:
+        """Who starts a process for the slot could not reach the one that serves it."""
+        lease = self._starting.get(served.slot)
+        return lease is not None and lease.instead_of == served.address
+
+    @staticmethod
+    def _tell(entry: RegisteredSlot, message: dict[str, Any]) -> bool:
+        try:
+            entry.wire.send_message(message)
+            entry.wire.set_timeout(None)
+        except OSError:  # it is gone already
+            return False
+        return True
+
+    def _heard(self, entry: RegisteredSlot, report: dict[str, Any]) -> None:
+        match report["op"]:
+            case "uploaded":
+                self._on_upload(report["report"])
+            case "sampled":
+                self._heard_samples(report)
+            case "here":
+                with self._lock:
+                    number, answers = self._reached
+                    if report["number"] == number:  # else it comes too late
+                        answers.add(entry.address)
+                        self._lock.notify_all()
+            case _:
+                self._failed(report)
 
     def _heard_samples(self, report: dict[str, Any]) -> None:
         with self._lock:
@@ -268,8 +363,8 @@ class SlotRegistry:
                 "type": "PenstockError", "message": message, "traceback": "",
             }
         )  # fmt: skip
-        for slot in self.slots if failed else ():
-            slot.wire.close()
+        if failed:
+            self._drop(self.slots)
         return failed
 
     def _failed(self, report: dict[str, Any]) -> bool:

@@ -11,11 +11,13 @@ from penstock.errors import SlotError, StorageError, as_text, from_text
 from penstock.slot.wire import Wire
 
 CALLS = frozenset({"put", "put_new", "get", "exists", "list", "delete"})
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 60.0  # or as long as an epoch may take, if that is less
 
 
-def open_in_slot(url: str, host: str, port: int, token: str) -> CheckpointStorage:
-    return RemoteStorage(url, host, port, token) if url.startswith(f"{SCHEME}:") else open_storage(url)
+def open_in_slot(url: str, host: str, port: int, token: str, epoch_timeout_s: float = _TIMEOUT_S) -> CheckpointStorage:
+    if not url.startswith(f"{SCHEME}:"):
+        return open_storage(url)
+    return RemoteStorage(url, host, port, token, timeout_s=min(_TIMEOUT_S, epoch_timeout_s))
 
 
 def serve_storage(storage: CheckpointStorage | None, message: dict[str, Any]) -> dict[str, Any]:
@@ -31,8 +33,9 @@ def serve_storage(storage: CheckpointStorage | None, message: dict[str, Any]) ->
 class RemoteStorage:
     """Safe to use from several threads: each call has a connection of its own; they are few and small."""
 
-    def __init__(self, url: str, host: str, port: int, token: str) -> None:
+    def __init__(self, url: str, host: str, port: int, token: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._url, self._host, self._port, self._token = url, host, port, token
+        self._timeout_s = timeout_s
 
     @property
     def url(self) -> str:
@@ -42,7 +45,7 @@ class RemoteStorage:
         try:
             wire = Wire.connect(self._host, self._port, self._token)
             try:
-                wire.set_timeout(_TIMEOUT_S)
+                wire.set_timeout(self._timeout_s)
                 wire.send_message({"op": "storage", "call": call, "args": args})
                 answer = wire.receive_message()
             finally:

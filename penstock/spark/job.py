@@ -45,6 +45,7 @@ from penstock.slot.exchange_rows import SPARK_SCHEMA
 from penstock.slot.process import SlotJob
 from penstock.slot.registry import SlotFailure, SlotRegistry
 from penstock.spark.callbacks import close_unused_callbacks
+from penstock.spark.executors import ExecutorWatch, executor_hosts, runs_in_driver, say_loopback
 from penstock.spark.relay import heartbeat_relay, ingest_relay, level_relay
 from penstock.spark.session import QUERY_CONF
 from penstock.spark.spark_log import SparkLog
@@ -179,11 +180,28 @@ class SparkJob:
 
     def _open_registry(self) -> SlotRegistry:
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+        say_loopback(self.master.notices, str(self._session.sparkContext.master), host)
         local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
         self._bind = "127.0.0.1" if local else None
         storage = self.master.storage
         in_driver = storage if isinstance(storage, DriverStorage) else None
-        return SlotRegistry("127.0.0.1" if local else host, self._slot_job(), in_driver, self.master.uploads.inbox.put)
+        return SlotRegistry(
+            "127.0.0.1" if local else host,
+            self._slot_job(),
+            in_driver,
+            self.master.uploads.inbox.put,
+            epoch_timeout_s=self._job.settings.epoch_timeout_ms / 1000,
+        )
+
+    def _tidy_slots(self) -> None:
+        """Before another attempt: a slot that cannot be reached would hold it up, and slots that a lost host has crowded
+        together may have a place of their own again."""
+        assert self.registry is not None
+        for name in self.registry.drop_unreachable():
+            _log.warning("slot process %s does not answer: another takes its place", name)
+        context = self._session.sparkContext
+        if not runs_in_driver(context) and self.registry.spread(len(set(executor_hosts(context)))):
+            _log.info("slots are spread over the executors' hosts again")
 
     def _slot_job(self) -> bytes:
         storage = self.master.storage
@@ -203,6 +221,7 @@ class SparkJob:
     def _attempt(self) -> BaseException | None:
         """Run the query until the job finishes (None), is cancelled (None) or an epoch fails."""
         assert self.registry is not None
+        self._tidy_slots()
         run = _Attempt(self, self.registry)
         location = self._checkpoint_location()
         attempt = f"{self.master.generation}.{self.master.job_attempt}"
@@ -247,6 +266,7 @@ class SparkJob:
             token=self.registry.token,
             bind=self._bind,
             job_attempt=self.master.job_attempt,
+            epoch_timeout_s=self._job.settings.epoch_timeout_ms / 1000,
         )
         heartbeats = (
             session.readStream.format("rate-micro-batch")
@@ -373,7 +393,13 @@ class _Attempt:
         return explained
 
     def wait(self, query: StreamingQuery, cancelled: threading.Event) -> BaseException | None:
+        context = self._spark_job._session.sparkContext
+        watch = ExecutorWatch(
+            self._master.notices, lambda: len(executor_hosts(context)), f"{self._registry.host}"
+        )  # fmt: skip
         while not self._over.wait(0.05):
+            if not runs_in_driver(context):
+                watch.look()
             if not query.isActive:
                 problem = query.exception()
                 return JobFailedError(f"Spark ended the query by itself: {problem}")

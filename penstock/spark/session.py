@@ -55,6 +55,18 @@ _ONE_MACHINE = (
 )
 
 
+# A host that vanishes closes nothing, and Spark believes in its executors for two to three minutes. Of our own connections we
+# know after 15 s; tasks that were running there must be known to be lost soon after that, and what was shuffled there too.
+_LIVENESS: dict[str, str] = {
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "30000",  # no heartbeat for so long: the executor is lost
+    "spark.network.timeoutInterval": "5s",  # how often that is looked at
+    "spark.executor.heartbeat.maxFailures": "6",  # and an executor that cannot reach its driver ends, and frees its cores
+    "spark.shuffle.io.connectionTimeout": "30s",
+    "spark.shuffle.io.connectionCreationTimeout": "10s",
+}
+
+
 # A container's own temporary folder has a path that is longer than a Unix socket's name may be.
 _ON_YARN = {"spark.python.unix.domain.socket.dir": "/tmp"}
 
@@ -62,15 +74,15 @@ _ON_YARN = {"spark.python.unix.domain.socket.dir": "/tmp"}
 def _defaults(master: str) -> dict[str, str]:
     if master.startswith("local") or "//127.0.0.1" in master or "//localhost" in master:
         return _OWN
-    anywhere = {key: value for key, value in _OWN.items() if key not in _ONE_MACHINE}
+    anywhere = {**{key: value for key, value in _OWN.items() if key not in _ONE_MACHINE}, **_LIVENESS}
     return {**anywhere, **_ON_YARN} if master == "yarn" else anywhere
 
 
 def _beside(submitted: SparkConf) -> dict[str, str]:
-    """Under spark-submit the master and all else come from there. Only how Python workers are reached is ours, where nobody
-    has said so."""
+    """Under spark-submit the master and all else come from there. Only how Python workers are reached, and how soon a host is
+    known to be gone, is ours, where nobody has said so."""
     on_yarn = submitted.get("spark.master") == "yarn"
-    wanted = {_UNIX_SOCKETS: _OWN[_UNIX_SOCKETS], **(_ON_YARN if on_yarn else {})}
+    wanted = {_UNIX_SOCKETS: _OWN[_UNIX_SOCKETS], **_LIVENESS, **(_ON_YARN if on_yarn else {})}
     return {key: value for key, value in wanted.items() if not submitted.contains(key)}
 
 

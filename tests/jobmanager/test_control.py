@@ -21,6 +21,7 @@ from penstock.common.job_status import JobStatus
 from penstock.errors import NoCheckpointError, NoResourceAvailableError
 from penstock.jobmanager import state_browser
 from penstock.jobmanager.control import JobControl
+from penstock.jobmanager.documents.jobs import details
 from penstock.jobmanager.endpoint import Endpoint, StrangerError
 from penstock.jobmanager.facts import FactsRecorder
 from penstock.jobmanager.home import JobHome
@@ -52,6 +53,10 @@ def test_a_job_tells_its_facts_and_is_cancelled_through_its_endpoint(tmp_path: P
     assert all(busy + pressed + idle == pytest.approx(1.0, abs=0.001) for busy, pressed, idle in zip(
         keyed["rates"]["busy"], keyed["rates"]["back_pressured"], keyed["rates"]["idle"], strict=True))  # fmt: skip
     assert facts["checkpoints"]["counts"]["completed"] == facts["totals"]["epochs"]
+    client._job.master.notices.say("no-executor", "no executor has been registered")
+    shown = endpoint.ask("GET", f"/jobs/{job_id}/facts").body
+    assert [notice["text"] for notice in shown["notices"]] == ["no executor has been registered"]
+    assert details(shown, None)["notices"] == shown["notices"], "what the page is made from"
     assert endpoint.ask("PATCH", f"/jobs/{job_id}", {"mode": "cancel"}).status == 202
     client.get_job_execution_result().result()
     folder = JobHome(tmp_path).job(job_id)
@@ -59,6 +64,7 @@ def test_a_job_tells_its_facts_and_is_cancelled_through_its_endpoint(tmp_path: P
     assert ended is not None
     assert ended["state"] == "CANCELED"
     assert ended["end_ms"] >= ended["start_ms"]
+    assert ended["notices"] == []
     assert folder.control() is None
 
 

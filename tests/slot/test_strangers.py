@@ -248,7 +248,7 @@ def test_two_hundred_silent_connections_are_few_threads_and_do_not_keep_others_o
 
     def connected() -> None:
         wire = Wire.connect("127.0.0.1", registry.port, registry.token)
-        wire.send_message({"op": "find", "slot": 0, "epoch": 5})
+        wire.send_message({"op": "find", "slot": 0, "epoch": 5, "job_attempt": 0})
         assert "refused" in wire.receive_message()  # no epoch runs: it was let in and heard
         wire.close()
 
@@ -321,17 +321,17 @@ def test_a_slot_process_withstands_strangers_and_shows_its_token_to_nobody(regis
     address = RegistryAddress(host="127.0.0.1", port=registry.port, token=registry.token, bind="127.0.0.1")
     starting = _Starting(address, 0, "127.0.0.1")
     (slot,) = eventually(lambda: registry.slots, "the slot is up")
-    process = psutil.Process(slot.pid)
+    process = psutil.Process(slot.address.pid)
     assert registry.token not in " ".join(process.cmdline())
-    assert Path(f"/proc/{slot.pid}/environ").stat().st_mode & 0o077 == 0
-    Wire.connect("127.0.0.1", slot.port, registry.token).close()
+    assert Path(f"/proc/{slot.address.pid}/environ").stat().st_mode & 0o077 == 0
+    Wire.connect("127.0.0.1", slot.address.port, registry.token).close()
     threads, memory = process.num_threads(), process.memory_info().rss
-    silent = [socket.create_connection(("127.0.0.1", slot.port), timeout=TIMEOUT_S) for _ in range(_SILENT)]
+    silent = [socket.create_connection(("127.0.0.1", slot.address.port), timeout=TIMEOUT_S) for _ in range(_SILENT)]
     with contextlib.suppress(ConnectionError):
         silent[0].sendall(_FRAME.pack(1 << 30, Frame.MESSAGE))
         for _ in range(64):
             silent[0].sendall(bytes(1 << 20))
-    Wire.connect("127.0.0.1", slot.port, registry.token).close()
+    Wire.connect("127.0.0.1", slot.address.port, registry.token).close()
     assert process.num_threads() - threads <= door.MOST_WAITING + 1
     assert process.memory_info().rss - memory < 32 << 20
     for stranger in silent:

@@ -37,9 +37,11 @@ def test_a_task_of_an_epoch_that_is_over_gets_no_slot(registry: SlotRegistry) ->
 
 def test_a_slot_that_closes_its_connection_is_forgotten_and_counted(registry: SlotRegistry) -> None:
     wire = Wire.connect("127.0.0.1", registry.port, registry.token)
-    wire.send_message({"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 4711, "executor": 1})
+    wire.send_message(
+        {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 4711, "executor": 1, "name": "a:1:1"}
+    )
     assert wire.receive_message()["job"] == b"job"
-    assert [slot.pid for slot in registry.slots] == [4711]
+    assert [slot.address.pid for slot in registry.slots] == [4711]
     wire.close()
     with registry._lock:
         registry._lock.wait_for(lambda: registry.lost == 1, timeout=5)
@@ -48,7 +50,7 @@ def test_a_slot_that_closes_its_connection_is_forgotten_and_counted(registry: Sl
 
 
 def test_a_second_process_for_a_slot_is_turned_away(registry: SlotRegistry) -> None:
-    register = {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 1, "executor": 1}
+    register = {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 1, "executor": 1, "name": "a:1:1"}
     first = Wire.connect("127.0.0.1", registry.port, registry.token)
     first.send_message(register)
     assert "job" in first.receive_message()

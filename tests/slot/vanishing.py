@@ -14,7 +14,7 @@ from typing import Any
 from penstock.slot import liveness
 
 _GONE_S = 1.5
-liveness.watch_peer.__defaults__ = (_GONE_S,)  # type: ignore[attr-defined]
+liveness.watch_peer.__defaults__ = (_GONE_S,)
 
 from penstock.checkpoint.upload import SlotLost  # noqa: E402 - after the time was shortened
 from penstock.slot.liveness import PULSE, Pulses  # noqa: E402
@@ -62,7 +62,8 @@ def main() -> None:
         {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 4711, "executor": 1, "name": "a:1:4711"}
     )
     slot.receive_message()
-    busy, ended = _BusySlot(registry.token), {}  # type: ignore[var-annotated]
+    busy = _BusySlot(registry.token)
+    ended: dict[str, float] = {}
     with_pulse = Wire.connect("127.0.0.1", busy.port, registry.token)
     pulses = Pulses()
 
@@ -76,7 +77,7 @@ def main() -> None:
     with_pulse.set_timeout(None)
     threading.Thread(target=_send_for_ever, args=(with_pulse, ended, "relay"), daemon=True).start()
     time.sleep(2 * _GONE_S)  # the slot reads nothing, as when a function takes its time
-    facts = {"slots before": len(registry.slots), "a busy slot was left alone": "relay" not in ended}
+    facts: dict[str, Any] = {"slots before": len(registry.slots), "a busy slot was left alone": "relay" not in ended}
     _link(up=False)
     down = time.monotonic()
     while time.monotonic() < down + 4 * _GONE_S and not (events and "relay" in ended):

@@ -234,6 +234,18 @@ def test_a_sink_whose_commits_are_slow_is_not_shown_as_idle(chromium: Browser, d
     assert "bottleneck" in words
 
 
+_NOTICE = """async () => {
+  const { notes } = await import("./job.js");
+  const job = { vertices: [], epochs: [], drivers: 1, notices: [{ key: "no-executor", text: "no executor <b>yet</b>" }] };
+  return notes(job, null).flat(9).filter((note) => note).map((note) => [note.getAttribute("role"), note.textContent]);
+}"""
+
+
+def test_what_keeps_a_running_job_from_getting_on_is_shown(chromium: Browser, dispatcher: Endpoint) -> None:
+    page, _ = open_page(chromium, dispatcher)
+    assert page.evaluate(_NOTICE) == [["alert", "no executor <b>yet</b>"]]
+
+
 def test_another_tab_leaves_the_page_and_the_focus_where_they_are(
     chromium: Browser, dispatcher: Endpoint, tmp_path: Path
 ) -> None:

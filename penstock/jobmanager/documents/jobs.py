@@ -89,6 +89,7 @@ def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) 
         "watermark": facts["watermark"],
         "latency": latency(facts),
         "totals": facts["totals"],
+        "notices": facts.get("notices", []),  # not in facts of earlier versions
         "drivers": facts["drivers"],
         "slots": facts["slots"],
         "program": None if asked_for is None else asked_for["program"],

@@ -107,10 +107,11 @@ function figures(job) {
   };
 }
 
-function notes(job, failure) {
+export function notes(job, failure) {
   const slow = job.vertices.find((v) => v.id === job.bottleneck);
   const restarts = job.drivers > 1 ? h("p", { class: "note" }, `Driver ${job.drivers}: the ones before died, and the job went on from its last checkpoint.`) : null;
   return [
+    (job.notices ?? []).map((notice) => h("p", { class: "note bad", role: "alert", "data-key": `notice-${notice.key}` }, notice.text)),
     failure && h("p", { class: "note bad", role: "alert" }, h("strong", {}, shortName(failure.exceptionName)), ": ", failure.message.split("\n")[0], " ",
       h("a", { href: `#/jobs/${job.jid}/exceptions`, "data-key": "see-exceptions" }, "Details")),
     slow && h("p", { class: "note" }, "The bottleneck is ", h("strong", {}, slow.name), ": it holds epochs up, and what feeds it waits. ",
