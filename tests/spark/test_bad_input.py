@@ -197,6 +197,23 @@ def test_a_corrupt_checkpoint_file_stops_the_resume_and_is_named(
         collect(environment(configuration), str, list(range(10)))
 
 
+def test_a_state_file_that_a_slot_finds_damaged_ends_the_job_whatever_the_restart_strategy(
+    spark: SparkSession, configuration: Configuration, tmp_path: Path
+) -> None:
+    """The driver has not read it: what the slot says must reach it as what it is, or it tries again for ever."""
+    configuration.set_string("penstock.checkpoint.inline-threshold", "0")
+    env = environment(configuration)
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    with pytest.raises(JobFailedError):
+        collect(env, lambda n: 10 // (n - 7), list(range(10)))
+    damaged = list((tmp_path / "job" / "checkpoints").rglob("*.state"))
+    assert damaged
+    for file in damaged:
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(CorruptSnapshotError, match=r"chk-\d/.*\.state: \d+ bytes instead of"):
+        collect(environment(configuration), str, list(range(10)))
+
+
 def test_a_finished_job_folder_is_not_run_again(spark: SparkSession, configuration: Configuration) -> None:
     assert len(collect(environment(configuration), str, list(range(10)))) == 10
     # Only the last epoch may be handed over again: this driver cannot know whether an earlier one still did.
