@@ -24,6 +24,7 @@ from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.base import OperatorContext
 from penstock.operators.co import Call, Selector, TwoInputOperator
 from penstock.state.overlay import MISSING
+from penstock.state.specification import Specification, type_name
 
 LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")
@@ -65,6 +66,14 @@ class IntervalJoinOperator(TwoInputOperator):
         # By side: from where to where the timestamps of the other side's records may be, relative to a record's own.
         self._reach = ((lower, upper), (-upper, -lower))
         self._late_tags = late_tags
+
+    def specification(self) -> Specification:
+        left, right = (type_name(kind) for kind in self.input_types)
+        return Specification(
+            holds="records that wait for an interval join",
+            reach=self._reach[LEFT],
+            values=None if left is None or right is None else f"{left} and {right}",
+        )
 
     def setup(self, ctx: OperatorContext) -> None:
         super().setup(ctx)

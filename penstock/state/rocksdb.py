@@ -319,7 +319,7 @@ class RocksDBBase(StoredBase):
                 raise
             except Exception as error:
                 raise StorageError(
-                    f"{self._title} cannot be written to RocksDB in {self._keyspace.folder}: {error}; is the disk full?"
+                    f"{self._title} cannot be written to RocksDB in {self._keyspace.folder}: {error}; is the disk full, or broken?"
                 ) from error
 
     def _dump(self, entry: Any, value: Any) -> bytes:

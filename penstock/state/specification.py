@@ -33,6 +33,7 @@ class Specification:
     kind_of_windows: str | None = None  # those of another kind cannot even be read
     windows: str | None = None
     lateness: int | None = None
+    reach: tuple[int, int] | None = None  # of an interval join: how far away in time the other record may be
     partials: tuple[PartialName, ...] | None = None
     values: str | None = None  # their declared type
     columns: Mapping[str, str] | None = None  # declared types of those that it reads
@@ -58,6 +59,10 @@ class Specification:
                 differences.append(f"column {column!r}: {was}, now {now}")
         if not self._keeps_no_longer(before):
             differences.append(f"allowed lateness: {before.lateness} ms, now {self.lateness} ms")
+        if self.reach is not None and before.reach is not None:
+            lower, upper = self.reach
+            if lower < before.reach[0] or before.reach[1] < upper:  # records that it would need have been let go
+                differences.append(f"bounds: {_bounds(before.reach)}, now {_bounds(self.reach)}")
         differences += self._missing_aggregates(before)
         return differences
 
@@ -149,10 +154,14 @@ def _read(stored: dict[str, Any]) -> Specification:
             "release that wrote it, or a newer one"
         )
     known = {name: value for name, value in stored.items() if name != "version"}
-    for name in ("keys", "partials"):
-        if known[name] is not None:
+    for name in ("keys", "partials", "reach"):
+        if known.get(name) is not None:
             known[name] = tuple(tuple(part) if isinstance(part, (list, tuple)) else part for part in known[name])
     return Specification(**known)
+
+
+def _bounds(reach: tuple[int, int]) -> str:
+    return f"{reach[0]} to {reach[1]} ms"
 
 
 def _shown(value: Any) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.common import Row, Types, WatermarkStrategy
+from penstock.common import Row, Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.datastream import DataStream, StreamExecutionEnvironment
 from penstock.datastream.aggregates import count, max_, mean, min_, sum_
-from penstock.datastream.functions import KeyedProcessFunction
+from penstock.datastream.functions import KeyedProcessFunction, ProcessJoinFunction
 from penstock.datastream.window import (
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
@@ -281,3 +281,32 @@ def test_windows_of_rows_that_have_begun_keep_their_bounds_if_that_is_allowed(re
         size = 3000 if t < first_new else 5000
         panes.setdefault((key, size, t // size), []).append(t)
     assert found == sorted((key, tuple(times)) for (key, _, _), times in panes.items())
+
+
+# ---------------------------------------------------------------- interval joins
+
+
+class Pairs(ProcessJoinFunction):
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+        yield left.k, left.t, right.t
+
+
+def joined(lower: int, upper: int) -> Build:
+    def build(rows: DataStream) -> DataStream:
+        keyed = rows.key_by(lambda row: row.k)
+        bounds = Time.milliseconds(lower), Time.milliseconds(upper)
+        return keyed.interval_join(keyed).between(*bounds).process(Pairs())
+
+    return build
+
+
+def test_an_interval_join_may_become_narrower_and_not_wider(request: pytest.FixtureRequest) -> None:
+    for lower, upper in ((-600, 400), (-500, 500)):
+        with pytest.raises(JobDefinitionError, match=rf"bounds: -500 to 400 ms, now {lower} to {upper} ms"):
+            results(joined(-500, 400), joined(lower, upper), request.node.name)
+    found = results(joined(-500, 400), joined(-300, 200), request.node.name)
+    first_new = _part(STOPPED_AFTER)[0][3]
+    pairs = [(a[0], a[3], b[3]) for a in RECORDS for b in RECORDS if a[0] == b[0] and -500 <= b[3] - a[3] <= 400]
+    assert found == sorted(
+        (key, left, right) for key, left, right in pairs if max(left, right) < first_new or -300 <= right - left <= 200
+    )

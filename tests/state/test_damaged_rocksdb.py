@@ -100,6 +100,21 @@ def test_reading_over_a_damaged_file_is_an_error_and_never_shorter(reading: str,
     assert not damaged.keyspace.folder.exists()
 
 
+def test_compaction_over_a_damaged_file_is_an_error_of_the_next_write(tmp_path: Path) -> None:
+    damaged = Damaged(tmp_path, Shape.KEY, lambda n: n)
+    damaged.damage("one byte")
+
+    def write_until_it_compacts() -> None:
+        for _ in range(500):
+            for number in range(200):
+                damaged.table.put(number * 25, os.urandom(1000))
+            damaged.table.fold(checkpointed=True)
+
+    with pytest.raises(StorageError, match=r"cannot be written.*checksum mismatch.*\.sst"):
+        write_until_it_compacts()
+    damaged.keyspace.close()
+
+
 @contextmanager
 def no_more_files() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
