@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,30 +11,32 @@ import pytest
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import MapStateDescriptor
 from penstock.operators.keyed import ProcessOperator
-from penstock.testing import CrashPlan, EmbeddedJob, ListSink, ManualClock, ScriptedSource
+from penstock.testing import CrashPlan, EmbeddedJob, Epoch, ListSink, ManualClock, ScriptedSource
 from tests.embedded.jobs import Pipeline, key_of, master_of, memory_storage, numbered_script, settings, values_of
 
-SCRIPT = numbered_script(splits=2, per_split=40, epochs=20)
+EPOCHS = 20
+SCRIPT = numbered_script(splits=2, per_split=40, epochs=EPOCHS)
 DELAY_MS = 1000  # epochs are 200 ms apart
 
 
 class Alarm(KeyedProcessFunction):
-    """For every record a timer of its own; it fires with the record's number and the time it fired at."""
+    """For every record a timer of its own. Says when it set it, and when it fired."""
 
     def open(self, runtime_context: Any) -> None:
         self.waiting = runtime_context.get_map_state(MapStateDescriptor("waiting"))
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         timers = ctx.timer_service()
-        due = timers.current_processing_time() + DELAY_MS
+        now = timers.current_processing_time()
+        due = now + DELAY_MS
         self.waiting.put(due, [*(self.waiting.get(due) or []), value])
         timers.register_processing_time_timer(due)
-        return ()
+        yield (*value, "set", now)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
         now = ctx.timer_service().current_processing_time()
         for value in self.waiting.get(timestamp) or ():
-            yield (*value, now - timestamp)
+            yield (*value, "fired", now)
         self.waiting.remove(timestamp)
 
 
@@ -75,8 +79,33 @@ def test_every_timer_fires_once_whatever_the_clock_and_the_process_do(
     runtime.run()
     assert plan.fired == crashes
     assert clock.jumped == len(jumps)
-    fired = [(key, split, number) for key, split, number, _ in ListSink.results(sink)]
-    assert len(fired) == len(set(fired)), "a timer fired twice"
-    assert set(fired) <= set(values_of(SCRIPT))
-    assert len(fired) > 30, "timers did fire before the end of the input"
-    assert all(late >= 0 for *_, late in ListSink.results(sink)), "a timer fired before its time"
+    results = ListSink.results(sink)
+    # Every epoch has records, so they tell what its time was: of each epoch one, and it never goes back.
+    epoch_of = {(split, number): epoch for epoch, split, number in numbered_epochs()}
+    times: dict[int, set[int]] = {}
+    for _, split, number, what, now in results:
+        if what == "set":
+            times.setdefault(epoch_of[(split, number)], set()).add(now)
+    assert sorted(times) == list(range(EPOCHS))
+    clock_of = [now for epoch in range(EPOCHS) for now in times[epoch]]
+    assert len(clock_of) == EPOCHS, "an epoch had two times"
+    assert clock_of == sorted(clock_of), "processing time went back"
+    if not jumps and not crashes:
+        assert {later - earlier for earlier, later in pairwise(clock_of)} == {200}
+    # A timer fires in the first epoch whose time has reached it, and not at all if the input ends before.
+    expected = [(*value, "set", clock_of[epoch_of[value[1:]]]) for value in values_of(SCRIPT)]
+    for value in values_of(SCRIPT):
+        due = clock_of[epoch_of[value[1:]]] + DELAY_MS
+        expected += [(*value, "fired", now) for now in clock_of if now >= due][:1]
+    assert sorted(results) == sorted(expected)
+    assert len(expected) > len(values_of(SCRIPT)), "timers did fire before the end of the input"
+
+
+def numbered_epochs() -> Iterator[tuple[int, int, int]]:
+    """(epoch, split, number) of every record of the script."""
+    epoch = 0
+    for item in SCRIPT:
+        if isinstance(item, Epoch):
+            epoch += 1
+        elif isinstance(item, tuple):
+            yield epoch, item[1], item[2]
