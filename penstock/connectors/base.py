@@ -76,7 +76,8 @@ class SplitReader(ABC):
     @abstractmethod
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
         """Yield exactly the records of `split` in a fixed order, in blocks of at most `block_size` records.
-        Deterministic: any two calls with the same range yield the same records, whatever the block size."""
+        Deterministic: any two calls with the same range yield the same records, whatever the block size. A block that is
+        large in bytes is cut by the engine; a reader that gathers them by `penstock.block_bytes` need not hold it."""
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release clients and handles."""

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.block_bytes import cut
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.connectors.base import (
     Committer,
@@ -27,7 +28,7 @@ from penstock.connectors.base import (
     SplitReader,
     WriterContext,
 )
-from penstock.records import Block, Columns, Rows
+from penstock.records import Block
 from penstock.slot.exchange_rows import decode_block, encode_block
 
 if TYPE_CHECKING:
@@ -149,15 +150,5 @@ class _Reader(SplitReader):
         while at < len(data):
             kind, length = _FRAME.unpack_from(data, at)
             at += _FRAME.size
-            yield from _cut(decode_block(kind, bytes(data[at : at + length])), block_size)
+            yield from cut(decode_block(kind, bytes(data[at : at + length])), block_size)
             at += length
-
-
-def _cut(block: Block, size: int) -> Iterator[Block]:
-    for start in range(0, len(block), size):
-        stop = start + size
-        if isinstance(block, Columns):
-            stamps = None if block.timestamps is None else block.timestamps[start:stop]
-            yield Columns(block.batch.slice(start, size), stamps)
-        else:
-            yield Rows(block.values[start:stop], None if block.timestamps is None else block.timestamps[start:stop])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.block_bytes import gathered
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.errors import JobDefinitionError
 from penstock.records import Block, Rows
@@ -100,5 +101,5 @@ class _CollectionReader(SplitReader):
         self._values = values
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
-        for start in range(split.start, split.end, block_size):
-            yield Rows(self._values[start : min(start + block_size, split.end)])
+        for part in gathered(self._values[split.start : split.end], block_size):
+            yield Rows(part)

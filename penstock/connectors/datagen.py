@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.block_bytes import BLOCK_BYTES, gathered
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.connectors.counter_random import IndexArray
 from penstock.errors import JobDefinitionError, UserFunctionError
@@ -181,11 +182,9 @@ class _RowReader(SplitReader):
         self._timestamp_of = timestamp_of
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
-        for start in range(split.start, split.end, block_size):
-            end = min(start + block_size, split.end)
-            indices = range(start * self._splits + split.ordinal, end * self._splits + split.ordinal, self._splits)
-            values = [self._generator(index) for index in indices]
-            timestamp_of = self._timestamp_of
+        first, last = (at * self._splits + split.ordinal for at in (split.start, split.end))
+        timestamp_of = self._timestamp_of
+        for values in gathered(map(self._generator, range(first, last, self._splits)), block_size):
             yield Rows(values, None if timestamp_of is None else [timestamp_of(value) for value in values])
 
 
@@ -194,10 +193,13 @@ class _ColumnReader(SplitReader):
         self._generator = generator
         self._splits = splits
         self._seed = seed
+        self._fitting = 100  # rows in a block of bytes: until the first ones are there, a guess
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
-        for start in range(split.start, split.end, block_size):
-            index = np.arange(start, min(start + block_size, split.end), dtype=np.uint64)
+        start = split.start
+        while start < split.end:
+            index = np.arange(start, min(start + min(block_size, self._fitting), split.end), dtype=np.uint64)
+            start += len(index)
             index *= np.uint64(self._splits)
             index += np.uint64(split.ordinal)
             batch = self._generator.generate(index, self._seed)
@@ -209,3 +211,4 @@ class _ColumnReader(SplitReader):
             name = self._generator.event_time_column
             timestamps = None if name is None else batch.column(name).to_numpy(zero_copy_only=False)
             yield Columns(batch, timestamps)
+            self._fitting = max(1, BLOCK_BYTES * batch.num_rows // max(batch.nbytes, 1))

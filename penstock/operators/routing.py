@@ -1,7 +1,7 @@
 """The output side of a subtask: which subtask of the next vertex gets which record.
 
-Records are gathered per target and leave as blocks when `block_size` is reached, and before every watermark, status or
-barrier: control events never overtake data.
+Records are gathered per target and leave as blocks when `block_size` or `BLOCK_BYTES` is reached, and before every
+watermark, status or barrier: control events never overtake data.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
+from penstock.block_bytes import BLOCK_BYTES, about, cut
 from penstock.common.typeinfo import TypeInformation
 from penstock.errors import PenstockError
 from penstock.graph.partitioner import (
@@ -48,6 +49,7 @@ class Router(ABC):
         self._send = send
         self._block_size = block_size
         self._rows: dict[int, Rows] = {}
+        self._bytes: dict[int, int] = {}  # of these, about
 
     def route(self, block: Block) -> None:
         if len(block):
@@ -70,6 +72,7 @@ class Router(ABC):
             self._flush(target)
 
     def _flush(self, target: int) -> None:
+        self._bytes.pop(target, None)
         rows = self._rows.pop(target, None)
         if rows is not None and rows.values:
             self._send_block(target, rows)
@@ -77,17 +80,8 @@ class Router(ABC):
     def _send_block(self, target: int, block: Block) -> None:
         if self.pack is not None:
             block = self.pack(block)
-        size = self._block_size
-        if len(block) <= size:
-            self._send(target, Data(block))
-            return
-        for start in range(0, len(block), size):
-            if isinstance(block, Columns):
-                stamps = None if block.timestamps is None else block.timestamps[start : start + size]
-                self._send(target, Data(Columns(block.batch.slice(start, size), stamps)))
-            else:
-                stamped = None if block.timestamps is None else block.timestamps[start : start + size]
-                self._send(target, Data(Rows(block.values[start : start + size], stamped)))
+        for part in cut(block, self._block_size):
+            self._send(target, Data(part))
 
     def put(self, target: int, block: Block) -> None:
         """All of a block for one target."""
@@ -108,7 +102,8 @@ class Router(ABC):
                 pending.values.extend(block.values)
                 if pending.timestamps is not None and block.timestamps is not None:
                     pending.timestamps.extend(block.timestamps)
-        if len(self._rows[target]) >= self._block_size:
+        self._bytes[target] = self._bytes.get(target, 0) + about(block.values)
+        if len(self._rows[target]) >= self._block_size or self._bytes[target] >= BLOCK_BYTES:
             self._flush(target)
 
     def scatter(self, rows: Rows, chosen: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from penstock.block_bytes import cut
 from penstock.common.values import own_all
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import Source, SplitRange, SplitReader
@@ -12,7 +13,7 @@ from penstock.operators.base import Operator
 from penstock.operators.watermarks import SplitWatermarks, is_columnar
 from penstock.protocol.events import MAX_WATERMARK
 from penstock.protocol.valve import WatermarkValve
-from penstock.records import Block, PunctuatedRows, Rows, SideRows
+from penstock.records import Block, Columns, PunctuatedRows, Rows, SideRows
 
 
 class SourceOperator(Operator):
@@ -152,7 +153,11 @@ class SourceOperator(Operator):
             assert self.source is not None
             self._reader = self.source.create_reader()
         try:
-            yield from self._reader.read(split, self.ctx.block_size)
+            for block in self._reader.read(split, self.ctx.block_size):
+                if type(block) in (Rows, Columns):  # others say something about themselves as a whole
+                    yield from cut(block, self.ctx.block_size)
+                else:
+                    yield block
         except Exception as error:
             self.fail(error, f"reading split {split.split!r} from {split.start!r} to {split.end!r}", None)
 

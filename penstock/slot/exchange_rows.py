@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.block_bytes import BLOCK_BYTES, part_of
 from penstock.common.arrow_ipc import batch_to_bytes, bytes_to_batch
 from penstock.errors import ProtocolError
 from penstock.pickling import dump_by_value
@@ -41,10 +43,16 @@ _BARRIER_STRUCT = struct.Struct("<q?")
 _TIMESTAMP = "__timestamp"
 
 
-def encode_event(event: Event) -> tuple[int, bytes]:
+def encode_event(event: Event) -> Iterator[tuple[int, bytes]]:
+    """One row, or of a block that is larger than it may be, several."""
+    if isinstance(event, Data):
+        yield from encoded_blocks(event.block)
+    else:
+        yield _encode_control(event)
+
+
+def _encode_control(event: Watermark | IdleStatus | Barrier | EndOfData) -> tuple[int, bytes]:
     match event:
-        case Data(block):
-            return encode_block(block)
         case Watermark(timestamp):
             return _WATERMARK, _LONG.pack(timestamp)
         case IdleStatus(idle):
@@ -69,6 +77,18 @@ def decode_event(kind: int, payload: bytes) -> Event:
         case 5:
             return EndOfData()
     raise ProtocolError(f"an exchange row of unknown kind {kind} arrived: driver and slots run different versions?")
+
+
+def encoded_blocks(block: Block, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
+    """In parts of at most `limit` bytes, if a record is not larger by itself."""
+    kind, payload = encode_block(block)
+    if len(payload) <= limit or len(block) <= 1:
+        yield kind, payload
+        return
+    del payload  # twice the block is enough to hold
+    middle = len(block) // 2
+    yield from encoded_blocks(part_of(block, 0, middle), limit)
+    yield from encoded_blocks(part_of(block, middle, len(block)), limit)
 
 
 def encode_block(block: Block) -> tuple[int, bytes]:

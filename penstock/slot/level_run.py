@@ -171,11 +171,11 @@ class LevelRun:
 
     def _emit(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
         key = (int(vertex), target, channel)
-        seq = self._sequence.get(key, 0)
-        self._sequence[key] = seq + 1
-        kind, payload = encode_event(event)
-        if self._buffer.add(target, self._level_of[vertex], int(vertex), channel, seq, kind, payload):
-            self._flush()
+        for kind, payload in encode_event(event):
+            seq = self._sequence.get(key, 0)
+            self._sequence[key] = seq + 1
+            if self._buffer.add(target, self._level_of[vertex], int(vertex), channel, seq, kind, payload):
+                self._flush()
 
     def _flush(self) -> None:
         batch = self._buffer.take()

@@ -27,7 +27,7 @@ from penstock.operators.subtask_snapshot import SnapshotContents, SnapshotTaken
 from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import NodeId, TaskId, VertexId
-from penstock.slot.exchange_rows import decode_block, encode_block
+from penstock.slot.exchange_rows import decode_event, encode_event
 from penstock.state.choice import keyspace_factory
 from penstock.state.local_folder import LocalFolder
 from penstock.testing.crash import CrashPoint
@@ -304,10 +304,9 @@ class Execution:
     # ---------------------------------------------------------------- out
 
     def _emit(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
-        if isinstance(event, Data):
-            # Through bytes, as between two processes: nobody shares objects, and what cannot travel fails here too.
-            event = Data(decode_block(*encode_block(event.block)))
-        self._tasks[TaskId(vertex, target)].inputs[channel].append(event)
+        inputs = self._tasks[TaskId(vertex, target)].inputs[channel]
+        # Through bytes, as between two processes: nobody shares objects, and what cannot travel fails here too.
+        inputs.extend(decode_event(*encoded) for encoded in encode_event(event))
 
     def _acknowledge_complete(self, task: TaskId, held: _Task) -> None:
         snapshots = held.subtask.snapshots

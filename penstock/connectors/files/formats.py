@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.block_bytes import cut
 from penstock.connectors.base import Json, SplitRange
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.locations import Locations
@@ -66,9 +67,7 @@ def decompressed(file: pa.NativeFile, name: str) -> pa.NativeFile:
 def columns_blocks(batch: pa.RecordBatch, event_time: str | None, block_size: int, where: str) -> Iterator[Block]:
     """Slices of `batch` with timestamps from its column `event_time`."""
     timestamps = None if event_time is None else _timestamps(batch, event_time, where)
-    for start in range(0, batch.num_rows, block_size):
-        part = batch.slice(start, block_size)
-        yield Columns(part, None if timestamps is None else timestamps[start : start + block_size])
+    yield from cut(Columns(batch, timestamps), block_size)
 
 
 def check_schema(found: pa.Schema, expected: pa.Schema, name: str) -> None:

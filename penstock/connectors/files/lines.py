@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from penstock.block_bytes import BLOCK_BYTES, within
 from penstock.connectors.base import SplitRange
 from penstock.connectors.files.formats import decompressed, is_compressed
 from penstock.connectors.files.locations import Locations
@@ -91,10 +92,12 @@ def _blocks(read: Callable[[int], bytes], offset: int, limit: int | None, block_
     """Cut a stream into lines; the last one need not end with a newline."""
     rest = b""
     pending: list[bytes] = []
+    size = 0  # bytes read and not yet passed on
     while True:
         chunk = read(_CHUNK if limit is None else min(_CHUNK, limit))
         if limit is not None:
             limit -= len(chunk)
+        size += len(chunk)
         if chunk:
             *whole, rest = (rest + chunk).split(b"\n")
             pending += whole
@@ -102,10 +105,13 @@ def _blocks(read: Callable[[int], bytes], offset: int, limit: int | None, block_
             pending.append(rest)
             rest = b""
         used = 0
-        while len(pending) - used >= block_size or (not chunk and used < len(pending)):
+        while used < len(pending) and (len(pending) - used >= block_size or size > BLOCK_BYTES or not chunk):
             block = pending[used : used + block_size]
+            block = block[: within(map(len, block))]
             yield Lines(offset=offset, lines=block)
-            offset += sum(map(len, block)) + len(block)
+            passed = sum(map(len, block)) + len(block)
+            offset += passed
+            size -= passed
             used += len(block)
         del pending[:used]
         if not chunk:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.block_bytes import BLOCK_BYTES
 from penstock.connectors.base import Json, SplitRange
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.formats import Cut, ReadFormat, check_schema, columns_blocks
@@ -83,7 +84,10 @@ class ParquetFormat(ReadFormat):
     ) -> Iterator[Block]:
         assert self._schema is not None
         at = 0
+        stored = parquet.metadata.row_group(group)
         decode_rows = max(block_size, _DECODE_ROWS)
+        fitting = BLOCK_BYTES * stored.num_rows // max(stored.total_byte_size, 1)  # of all columns, uncompressed
+        decode_rows = max(1, min(decode_rows, fitting))
         batches = parquet.iter_batches(decode_rows, row_groups=[group], columns=self._columns, use_threads=False)
         for batch in batches:
             first, stop = max(start - at, 0), min(end - at, batch.num_rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator
 
+from penstock.block_bytes import gathered
 from penstock.connectors.base import Json, SplitRange
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.formats import Cut, ReadFormat, decompressed, is_compressed
@@ -57,8 +58,8 @@ class TextLineFormat(ReadFormat):
             raise self._bad(split.split, error.start, error) from error
         if not lines[-1]:
             lines.pop()
-        for start in range(0, len(lines), block_size):
-            yield Rows([line.removesuffix("\r") for line in lines[start : start + block_size]])
+        for part in gathered(lines, block_size):
+            yield Rows([line.removesuffix("\r") for line in part])
 
     def _fail_on_first_bad_line(self, located: Iterator[tuple[int, bytes]], name: str) -> None:
         for offset, line in located:

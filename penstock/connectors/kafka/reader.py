@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.block_bytes import within
 from penstock.connectors.base import SplitRange, SplitReader
 from penstock.connectors.kafka.client import Cluster, KafkaError, confluent_kafka
 from penstock.connectors.kafka.deserialization import Decoder
@@ -65,6 +66,7 @@ class KafkaReader(SplitReader):
             buffer.next = end
             return []
         chunk = buffer.messages.popleft()
+        most = min(most, within(len(message) for message in chunk))
         if len(chunk) > most:
             buffer.messages.appendleft(chunk[most:])
             chunk = chunk[:most]

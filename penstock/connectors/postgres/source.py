@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.block_bytes import BLOCK_BYTES, about
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.connectors.builder_arguments import positive, text
 from penstock.connectors.postgres.client import (
@@ -150,6 +151,7 @@ class PostgresReader(KeepsConnection, SplitReader):
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
+        self._fitting = 100  # rows in a block of bytes: until the first ones are there, a guess
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
         after, upto = split.start["after"], split.end["upto"]
@@ -169,8 +171,9 @@ class PostgresReader(KeepsConnection, SplitReader):
                 with self._connection.cursor(name="penstock") as cursor:
                     cursor.execute(statement.encode(), (upto,) if after is None else (after, upto))
                     names = [column.name for column in cursor.description]
-                    while rows := cursor.fetchmany(block_size):
+                    while rows := cursor.fetchmany(min(block_size, self._fitting)):
                         yield Rows(named_rows(names, [list(column) for column in zip(*rows, strict=True)]))
+                        self._fitting = max(1, BLOCK_BYTES * len(rows) // max(about(rows), 1))
                 self._connection.rollback()
         except BaseException:
             self.close()

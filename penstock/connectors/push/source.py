@@ -15,9 +15,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from penstock.block_bytes import gathered
 from penstock.common.serialization import DeserializationSchema, SimpleStringSchema
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.connectors.push.receive_log import Received, ReceiveLog
@@ -181,8 +181,7 @@ class _PushReader(SplitReader):
         self._log, self._schema = log, schema
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
-        records = self._records(split)
-        while part := list(islice(records, block_size)):
+        for part in gathered(self._records(split), block_size):
             values = [(self._schema.deserialize(data), received_ms) for received_ms, data in part]
             kept = [(value, stamp) for value, stamp in values if value is not None]
             yield Rows([value for value, _ in kept], [stamp for _, stamp in kept])
