@@ -3,7 +3,7 @@
 job.json
 checkpoint-statistics.json                            counts and the newest checkpoints, for people
 generations/<g>.json                                  one per driver that took the folder over
-generations/<g>-from-<n>.json                         it went on behind checkpoint n; 0: from nothing
+generations/<g>-from-<n>-plans-<m>.json               it went on behind checkpoint n (0: from nothing), with plans up to m
 epochs/<n>.json                                       the plan of epoch n
 checkpoints/chk-<n>/manifest.json                     exists = checkpoint n is complete
 checkpoints/chk-<n>/<vertex>-<subtask>-<attempt>.state
@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from penstock.protocol.ids import Attempt, CheckpointId, Epoch, Generation
 
@@ -33,7 +34,15 @@ _CHECKPOINT_MANIFEST = re.compile(rf"{CHECKPOINTS}/chk-([1-9][0-9]*|0)/manifest\
 _CHECKPOINT_STATE = re.compile(rf"{CHECKPOINTS}/chk-([1-9][0-9]*|0)/[^/]+\.state")
 _EPOCH = re.compile(rf"{EPOCHS}/([1-9][0-9]*|0)\.json")
 _GENERATION = re.compile(rf"{GENERATIONS}/([1-9][0-9]*|0)\.json")
-_GENERATION_START = re.compile(rf"{GENERATIONS}/([1-9][0-9]*)-from-([1-9][0-9]*|0)\.json")
+_GENERATION_START = re.compile(rf"{GENERATIONS}/([1-9][0-9]*)-from-([1-9][0-9]*|0)-plans-([1-9][0-9]*|0)\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationStart:
+    """What a driver found when it took the folder over: of older ones nothing that appears later counts."""
+
+    checkpoint: CheckpointId  # it goes on behind this one; 0: from nothing
+    planned: Epoch  # plans up to this epoch may be run again
 
 
 def file_name_part(text: str) -> str:
@@ -72,9 +81,9 @@ def generation(number: Generation | int) -> str:
     return f"{GENERATIONS}/{int(number)}.json"
 
 
-def generation_start(number: Generation | int, checkpoint: CheckpointId | int) -> str:
-    """All it says is in its name: that a list is enough to know the starts of all generations."""
-    return f"{GENERATIONS}/{int(number)}-from-{int(checkpoint)}.json"
+def generation_start(number: Generation | int, start: GenerationStart) -> str:
+    """All it says is in its name, so that a list is enough to know the starts of all generations."""
+    return f"{GENERATIONS}/{int(number)}-from-{int(start.checkpoint)}-plans-{int(start.planned)}.json"
 
 
 def completed_checkpoints(paths: Iterable[str]) -> list[CheckpointId]:
@@ -90,9 +99,12 @@ def generations(paths: Iterable[str]) -> list[Generation]:
     return [Generation(n) for n in _numbers(_GENERATION, paths)]
 
 
-def generation_starts(paths: Iterable[str]) -> dict[Generation, CheckpointId]:
+def generation_starts(paths: Iterable[str]) -> dict[Generation, GenerationStart]:
     found = [match for match in map(_GENERATION_START.fullmatch, paths) if match]
-    return {Generation(int(match[1])): CheckpointId(int(match[2])) for match in found}
+    return {
+        Generation(int(match[1])): GenerationStart(checkpoint=CheckpointId(int(match[2])), planned=Epoch(int(match[3])))
+        for match in found
+    }
 
 
 def checkpoint_of_state(path: str) -> CheckpointId | None:

@@ -17,7 +17,7 @@ from penstock.checkpoint import layout, lineage, savepoint
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
-from penstock.protocol.ids import CheckpointId, Generation
+from penstock.protocol.ids import CheckpointId, Epoch, Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +87,12 @@ class CheckpointStore:
 
     def begin(self, generation: Generation, checkpoint: CheckpointId | None) -> None:
         """`generation` goes on behind `checkpoint`, None: from nothing. From now on nobody resumes from a later checkpoint of
-        an older generation, so what such a one would need may be discarded. Repeatable: the first call counts."""
+        an older generation, so what such a one would need may be discarded; nor runs a plan of theirs that is not there yet.
+        Repeatable: the first call counts."""
         if generation not in layout.generation_starts(self.storage.list(layout.GENERATIONS)):
-            self._decide(layout.generation_start(generation, checkpoint or 0), b"{}")
+            planned = max(layout.planned_epochs(self.storage.list(layout.EPOCHS)), default=Epoch(0))
+            start = layout.GenerationStart(checkpoint=checkpoint or CheckpointId(0), planned=planned)
+            self._decide(layout.generation_start(generation, start), b"{}")
 
     def _decide(self, path: str, data: bytes) -> bool:
         self.in_doubt = True

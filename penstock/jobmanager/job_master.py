@@ -106,7 +106,7 @@ class JobMaster:
         self._last_planned = 0
         self._between = Settled()  # between two epochs: in the next one's report
         self._pending: dict[int, PendingEpoch] = {}
-        self._planner = EpochPlanner(self.job, self.storage, self._sources, self.requests)
+        self._planner = EpochPlanner(self.job, self.storage, self._sources, self.requests, generation=self.generation)
         self._commits = EpochCommits(
             self.job,
             self.store,

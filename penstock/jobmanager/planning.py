@@ -20,6 +20,7 @@ from penstock.jobmanager.requests import Requests
 from penstock.jobmanager.savepoints import PendingSavepoint
 from penstock.jobmanager.serving import Asked, next_asked
 from penstock.jobmanager.source_planner import SourcePlanner
+from penstock.protocol.ids import Generation
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,10 +79,16 @@ class EpochPlanner:
     """Of one attempt of the job. Belongs to the JobMaster's thread."""
 
     def __init__(
-        self, job: JobDescription, storage: CheckpointStorage | None, sources: SourcePlanner, requests: Requests
+        self,
+        job: JobDescription,
+        storage: CheckpointStorage | None,
+        sources: SourcePlanner,
+        requests: Requests,
+        *,
+        generation: Generation,
     ) -> None:
         self._job, self._storage, self._sources, self._requests = job, storage, sources, requests
-        self._plans = PlanLog(storage)
+        self._plans = PlanLog(storage, generation)
         self._loops = LoopTracker(job.graph.loops)
         self._processing_time = 0
         self._last_run_ms = 0

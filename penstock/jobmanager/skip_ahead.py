@@ -27,7 +27,7 @@ def skip_ahead(
     position of the last planned epoch. Whether that epoch's output became visible is unknown, so it may not run again; and
     state of before it would not fit the position. It is a checkpoint like any other, so that a driver that dies now finds
     the same position."""
-    plans = PlanLog(storage)
+    plans = PlanLog(storage, generation)
     plans.load(0 if newest is None else int(newest.epoch))
     last = plans.last_left()
     if last is None:

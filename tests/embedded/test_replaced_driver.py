@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.lineage import orphans
+from penstock.checkpoint.layout import GenerationStart
+from penstock.checkpoint.lineage import orphans, plan_counts
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.common.restart_strategy import RestartStrategies
+from penstock.connectors.datagen import DataGeneratorSource
 from penstock.errors import FencedError, JobFailedError, StorageError
 from penstock.graph.partitioner import Hash
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.job_master import JobMaster
-from penstock.protocol.ids import CheckpointId, Generation
+from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.testing import EmbeddedJob, FlakyStorage, ManualClock, ScriptedSource
-from tests.embedded.jobs import CountOperator, Pipeline, Verdict, key_of, memory_storage, settings, uneven_script
+from tests.embedded.jobs import KEYS, CountOperator, Pipeline, Verdict, key_of, memory_storage, settings, uneven_script
 from tests.embedded.staged import StagedSink, staged
 
 SCRIPT = uneven_script()
@@ -38,23 +40,33 @@ def sink(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 class LateStorage(FlakyStorage):
-    """The first `put_new` of a path with `held` in it: `meanwhile` is called with what carries it out, which is done at the latest
-    when that returns."""
+    """The first write of a path with `held` in it: `meanwhile` is called with what carries it out, which is done at the latest when
+    that returns."""
 
     def __init__(self, inner: CheckpointStorage, held: str, meanwhile: Callable[[Callable[[], bool]], None]) -> None:
         super().__init__(inner, ())
         self._held, self._meanwhile = held, meanwhile
         self.was_held = False
 
+    def put(self, path: str, data: bytes) -> None:
+        def write() -> bool:
+            self._inner.put(path, data)
+            return True
+
+        self._hold(path, write)
+
     def put_new(self, path: str, data: bytes) -> bool:
+        return self._hold(path, lambda: self._inner.put_new(path, data))
+
+    def _hold(self, path: str, write: Callable[[], bool]) -> bool:
         if self._held not in path or self.was_held:
-            return self._inner.put_new(path, data)
+            return write()
         self.was_held = True
         done: list[bool] = []
 
         def carry_out() -> bool:
             if not done:
-                done.append(self._inner.put_new(path, data))
+                done.append(write())
             return done[0]
 
         self._meanwhile(carry_out)
@@ -218,6 +230,59 @@ def _replaced_again_and_again(seed: int, sink: str, seen: Counter[str]) -> None:
     assert verdict.exact, f"seed {seed}: {verdict}"
 
 
+# ---------------------------------------------------------------- plans
+
+
+def numbers_job(sink: str, per_epoch: int) -> JobDescription:
+    """100 numbers; how many of them an epoch reads is a setting of its driver. Checkpoints are rarer than epochs."""
+    job = replace(
+        settings(restart=RestartStrategies.no_restart(), checkpoint_interval_ms=900), epoch_max_records=per_epoch
+    )
+    source = DataGeneratorSource(number, 100)
+    return Pipeline().source(source).operator(CountOperator(), 2, Hash(key_of)).sink(StagedSink(sink)).build(job)
+
+
+def number(i: int) -> tuple[str, int, int]:
+    return (KEYS[i * i % 7 % 5], 0, i)
+
+
+@pytest.mark.parametrize("sizes", [(5, 11), (11, 5)])
+@pytest.mark.parametrize("appears", [0, 7, 8, 9])
+def test_a_plan_that_the_store_carries_out_late_is_not_run_in_place_of_the_successors(
+    appears: int, sizes: tuple[int, int], sink: str
+) -> None:
+    """A driver plans epoch 7; before the store has the plan, another takes over, plans 7 and 8 otherwise, and dies. A third runs
+    again what it finds. 0: it appears just before the successor's own."""
+    storage = memory_storage()
+    first, second = (numbers_job(sink, size) for size in sizes)
+    moments: list[int] = []
+
+    def replaced(carry_out: Callable[[], bool]) -> None:
+        def appear() -> None:
+            moments.append(appears)
+            carry_out()
+
+        def reach(point: str, epoch: int) -> None:
+            if (point, epoch) == ("before-run", appears):
+                appear()
+
+        just_before = LateStorage(storage, "epochs/7.json", lambda own: appear() if appears == 0 else None)
+        successor = driver(second, just_before)
+
+        successor.master.reach = reach
+        run_until(successor, 9)
+        raise StorageError("simulated: timed out")
+
+    late = LateStorage(storage, "epochs/7.json", replaced)
+    with pytest.raises(JobFailedError, match="timed out"):
+        driver(first, late).run()
+    assert late.was_held
+    assert moments == [appears]
+    driver(second, storage).run()
+    verdict = Verdict([number(i) for i in range(100)], StagedSink.results(sink))
+    assert verdict.exact, verdict
+
+
 # ---------------------------------------------------------------- what a replaced driver deletes
 
 
@@ -353,6 +418,15 @@ def test_history_is_read_backwards_from_the_newest_generation(
 ) -> None:
     found = orphans(
         [(CheckpointId(n), Generation(g)) for n, g in committed],
-        {Generation(g): CheckpointId(n) for g, n in starts.items()},
+        {Generation(g): GenerationStart(checkpoint=CheckpointId(n), planned=Epoch(n)) for g, n in starts.items()},
     )
     assert sorted(found) == expected
+
+
+def test_a_plan_counts_unless_a_newer_generation_began_without_it() -> None:
+    starts = {
+        Generation(2): GenerationStart(checkpoint=CheckpointId(4), planned=Epoch(7)),
+        Generation(3): GenerationStart(checkpoint=CheckpointId(6), planned=Epoch(9)),
+    }
+    counted = {by: [n for n in range(5, 12) if plan_counts(Epoch(n), Generation(by), starts)] for by in (1, 2, 3)}
+    assert counted == {1: [5, 6, 7], 2: [5, 6, 7, 8, 9], 3: [5, 6, 7, 8, 9, 10, 11]}

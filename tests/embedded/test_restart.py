@@ -201,8 +201,8 @@ STORAGE_FAULTS = {
     "manifest written, answer lost": StorageFault(
         operation="put_new", call=3, path_contains="manifest", kind="answer-lost"
     ),
-    "plan not logged": StorageFault(operation="put", call=3, path_contains="epochs/"),
-    "plan logged, answer lost": StorageFault(operation="put", call=3, path_contains="epochs/", kind="answer-lost"),
+    "plan not logged": StorageFault(operation="put_new", call=3, path_contains="epochs/"),
+    "plan logged, answer lost": StorageFault(operation="put_new", call=3, path_contains="epochs/", kind="answer-lost"),
     "old files not deleted": StorageFault(operation="delete", call=2),
     "listing fails": StorageFault(operation="list", call=20),
 }

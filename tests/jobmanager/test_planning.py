@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from penstock.checkpoint.layout import epoch_plan
 from penstock.checkpoint.storage import CheckpointStorage
+from penstock.errors import FencedError
 from penstock.jobmanager.admission import Admission
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
@@ -13,7 +17,7 @@ from penstock.jobmanager.planning import EpochInput, EpochPlanner, SparkInput
 from penstock.jobmanager.pre_committed import PreCommitted
 from penstock.jobmanager.requests import Requests, SavepointRequest
 from penstock.jobmanager.source_planner import SourcePlanner
-from penstock.protocol.ids import TaskId, VertexId
+from penstock.protocol.ids import Generation, TaskId, VertexId
 from penstock.testing import Epoch, ListSink, ScriptedSource
 from tests.embedded.jobs import Pipeline, memory_storage, settings
 
@@ -27,10 +31,13 @@ def job_of(script: Sequence[Any]) -> JobDescription:
 
 
 def planner_of(
-    job: JobDescription, storage: CheckpointStorage | None = None, requests: Requests | None = None
+    job: JobDescription,
+    storage: CheckpointStorage | None = None,
+    requests: Requests | None = None,
+    generation: int = 1,
 ) -> EpochPlanner:
     sources = SourcePlanner(job.sources, Admission(most=None, target_ms=None))
-    planner = EpochPlanner(job, storage, sources, requests or Requests())
+    planner = EpochPlanner(job, storage, sources, requests or Requests(), generation=Generation(generation))
     planner.restart(None)
     return planner
 
@@ -145,3 +152,15 @@ def test_the_output_of_a_declined_checkpoint_goes_before_what_came_after_it() ->
     output.add(dict([ack(0, 2, "b")]))
     output.give_back(declined)
     assert output.take() == {"sink": ["a", "b"]}
+
+
+def test_a_replaced_driver_cannot_plan_an_epoch_that_its_successor_has_planned() -> None:
+    storage, job = memory_storage(), job_of([("a", 0, 0), Epoch(), ("a", 0, 1)])
+    replaced, successor = planner_of(job, storage, generation=1), planner_of(job, storage, generation=2)
+    assert plan(replaced, 1) is not None
+    assert plan(successor, 1, STARTED + 5) is not None  # it took over before that was there
+    assert plan(successor, 2) is not None
+    logged = storage.get(epoch_plan(2))
+    with pytest.raises(FencedError, match="epoch 2 was planned by generation 2"):
+        plan(replaced, 2, STARTED + 7)
+    assert storage.get(epoch_plan(2)) == logged
