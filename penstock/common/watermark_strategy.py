@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -39,7 +40,9 @@ class ColumnTimestampAssigner(TimestampAssigner):
     def millis(stamp: Any) -> int:
         """Milliseconds of what the column holds for a record."""
         if not isinstance(stamp, datetime):
-            return int(stamp)
+            if isinstance(stamp, bool) or not hasattr(stamp, "__index__"):
+                raise TypeError(f"event time must be an integer (milliseconds) or a datetime, but is {stamp!r}")
+            return operator.index(stamp)
         # As for a column of timestamps: without a zone it is UTC, and it is rounded down to a millisecond.
         moment = stamp.replace(tzinfo=UTC) if stamp.tzinfo is None else stamp
         return (moment - _EPOCH) // timedelta(milliseconds=1)

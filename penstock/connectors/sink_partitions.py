@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from penstock.common.arrow_columns import take_rows
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.sink_values import as_mapping, to_batch
 from penstock.errors import ConfigurationError
@@ -54,7 +55,7 @@ class Partitions:
         values = block.batch.to_pylist() if isinstance(block, Columns) else block.values
         for folder, rows in _grouped([_checked(function(value), value) for value in values]).items():
             if isinstance(block, Columns):
-                yield folder, Columns(block.batch.take(pa.array(rows)))
+                yield folder, Columns(take_rows(block.batch, pa.array(rows)))
             else:
                 yield folder, Rows([values[row] for row in rows])
 
@@ -67,7 +68,7 @@ class Partitions:
         keys = zip(*(batch.column(column).to_pylist() for column in self.columns), strict=True)
         rest = batch.drop_columns(self.columns)
         for folder, rows in _grouped([self._folder(key) for key in keys]).items():
-            yield folder, Columns(rest.take(pa.array(rows)))
+            yield folder, Columns(take_rows(rest, pa.array(rows)))
 
     def _by_fields(self, block: Rows) -> Iterator[tuple[str, Block]]:
         parts: dict[str, list[Any]] = {}

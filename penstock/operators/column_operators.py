@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.arrow_columns import filter_rows
 from penstock.common.exact_arrays import DoesNotFit, exact_array
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import _create_row
@@ -103,7 +104,7 @@ class FilterColumnsOperator(ExpressionOperator):
 def _filtered(block: Block, keep: Any) -> Block:
     if isinstance(block, Columns):
         stamps = None if block.timestamps is None else block.timestamps[keep]
-        return Columns(block.batch.filter(pa.array(keep)), stamps)
+        return Columns(filter_rows(block.batch, pa.array(keep)), stamps)
     chosen = np.flatnonzero(keep).tolist()
     times = None if block.timestamps is None else [block.timestamps[index] for index in chosen]
     return Rows([block.values[index] for index in chosen], times)

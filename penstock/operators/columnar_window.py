@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.common.arrow_columns import filter_rows
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.aggregates import Aggregate
 from penstock.datastream.window import WindowAssigner
@@ -191,7 +192,9 @@ class ColumnarWindowOperator(Operator):
             return
         assert columns.timestamps is not None
         self.ctx.metrics.records_out += number
-        self.ctx.output.side(self.late_tag, Columns(columns.batch.filter(pa.array(late)), columns.timestamps[late]))
+        self.ctx.output.side(
+            self.late_tag, Columns(filter_rows(columns.batch, pa.array(late)), columns.timestamps[late])
+        )
 
     # ---------------------------------------------------------------- firing
 

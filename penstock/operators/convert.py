@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.arrow_columns import milliseconds
 from penstock.common.exact_arrays import DoesNotFit, check_fits, exact_array
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.common.types import Row, RowKind
@@ -51,15 +52,15 @@ def single_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 def event_times(column: pa.Array, where: str) -> TimestampArray:
     """A column of event time as milliseconds: integers are milliseconds, timestamps are rounded down to one."""
-    if pa.types.is_timestamp(column.type):
-        column = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
-    elif not pa.types.is_integer(column.type):
+    if not pa.types.is_timestamp(column.type) and not pa.types.is_integer(column.type):
         raise PenstockError(f"{where}: event time must be integers (milliseconds) or timestamps, but is {column.type}")
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise PenstockError(
             f"{where}: row {row} of this block has no event time: filter such rows out before, or fill the column"
         )
+    if pa.types.is_timestamp(column.type):
+        return milliseconds(column)
     stamps: TimestampArray = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return stamps
 

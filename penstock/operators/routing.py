@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from penstock.block_bytes import BLOCK_BYTES, about, cut
+from penstock.common.arrow_columns import take_rows
 from penstock.common.typeinfo import TypeInformation
 from penstock.errors import PenstockError
 from penstock.graph.partitioner import (
@@ -136,7 +137,7 @@ class Router(ABC):
                 self.put(target, block)
             elif len(indices):
                 stamps = None if block.timestamps is None else block.timestamps[indices]
-                self.put(target, Columns(block.batch.take(indices), stamps))
+                self.put(target, Columns(take_rows(block.batch, indices), stamps))
 
 
 class SingleRouter(Router):

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.block_bytes import cut
+from penstock.common.arrow_columns import milliseconds
 from penstock.connectors.base import Json, SplitRange
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.locations import Locations
@@ -93,9 +94,7 @@ def _timestamps(batch: pa.RecordBatch, column: str, where: str) -> np.ndarray[An
             f"FileSource: {where}: there is no event time column {column!r}; the columns are {batch.schema.names}"
         )
     values = batch.column(position)
-    if pa.types.is_timestamp(values.type):
-        values = pc.floor_temporal(values, unit="millisecond").cast(pa.timestamp("ms", values.type.tz))
-    elif not pa.types.is_integer(values.type):
+    if not pa.types.is_timestamp(values.type) and not pa.types.is_integer(values.type):
         raise BadRecordError(
             f"FileSource: {where}: the event time column {column!r} is {values.type}; it must hold integers "
             "(milliseconds) or timestamps"
@@ -106,5 +105,7 @@ def _timestamps(batch: pa.RecordBatch, column: str, where: str) -> np.ndarray[An
             f"FileSource: {where}: row {row} of this block has no value in the event time column {column!r}. "
             "Filter such rows out of the files, or assign timestamps with a WatermarkStrategy."
         )
+    if pa.types.is_timestamp(values.type):
+        return milliseconds(values)
     result: np.ndarray[Any, np.dtype[np.int64]] = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return result
