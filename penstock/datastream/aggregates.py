@@ -3,10 +3,11 @@
     from penstock.datastream.aggregates import count, sum_
     stream.key_by("page").window(...).agg(views=count(), bytes=sum_("size"))
 
-Nulls count for nothing but `count()`; an aggregate of nulls only is null, as in SQL. Sums of integers are 64 bits wide
-and wrap around; min and max pass NaN over unless there is nothing else; sums and means of floats depend in their last
-digits on how records were grouped into blocks. Every aggregate has two forms that agree on all of this: Arrow's kernels
-over columns, and Python over single records for windows that cannot be columnar.
+Nulls count for nothing but `count()`; an aggregate of nulls only is null, as in SQL. Sums of integers, decimals and durations
+are exact, and one that does not fit its type is an error; min and max pass NaN over unless there is nothing else, and -0.0 is
+less than 0.0; sums and means of floats depend in their last digits on how records were grouped into blocks. Every aggregate
+has two forms that agree on all of this: Arrow's kernels over columns, and Python over single records for windows that cannot
+be columnar.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.common.typeinfo import BasicType, BasicTypeInfo, TypeInformation, Types
+from penstock.common.arrow_columns import plain_type
+from penstock.common.arrow_types import type_of_arrow
+from penstock.common.exact_sums import final_sum, mean_of, sum_type
+from penstock.common.exact_values import exact_add, is_less
+from penstock.common.typeinfo import TypeInformation, Types
 from penstock.errors import JobDefinitionError
 
 __all__ = ["Aggregate", "Partial", "count", "max_", "mean", "min_", "sum_"]
@@ -73,15 +77,19 @@ class _Simple(Aggregate):
         return (self.partial,)
 
     def finish(self, merged: Sequence[pa.Array]) -> pa.Array:
-        return merged[0]
+        return final_sum(merged[0]) if self.partial.function == "sum" else merged[0]
 
     def finish_one(self, merged: Sequence[Any]) -> Any:
         return merged[0]
 
     def result_type(self, column_type: TypeInformation | None) -> TypeInformation | None:
-        if self.partial.function == "sum":
-            return _SUMS.get(column_type)
-        return Types.LONG() if self.partial.column is None else column_type
+        if self.partial.column is None:
+            return Types.LONG()
+        kind = None if column_type is None else column_type.to_arrow()
+        if kind is None:
+            return None
+        made = sum_type(kind) if self.partial.function == "sum" else plain_type(kind)
+        return None if made is None else type_of_arrow(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +101,7 @@ class _Mean(Aggregate):
         return (Partial(self.column, "sum", "sum"), Partial(self.column, "count", "sum"))
 
     def finish(self, merged: Sequence[pa.Array]) -> pa.Array:
-        total, number = merged
-        # Without a value that is not null the sum is null, and so is the quotient: nothing is divided by zero.
-        return pc.divide(total.cast(pa.float64(), safe=False), number.cast(pa.float64(), safe=False))
+        return mean_of(*merged)
 
     def finish_one(self, merged: Sequence[Any]) -> Any:
         total, number = merged
@@ -103,12 +109,6 @@ class _Mean(Aggregate):
 
     def result_type(self, column_type: TypeInformation | None) -> TypeInformation | None:
         return Types.DOUBLE()
-
-
-_SUMS: Mapping[TypeInformation | None, TypeInformation] = {
-    **{BasicTypeInfo(t): Types.LONG() for t in (BasicType.BYTE, BasicType.SHORT, BasicType.INT, BasicType.LONG)},
-    **{BasicTypeInfo(t): Types.DOUBLE() for t in (BasicType.FLOAT, BasicType.DOUBLE)},
-}
 
 
 def count() -> Aggregate:
@@ -169,22 +169,23 @@ def _count_all(so_far: Any, value: Any) -> Any:
 def _sum(so_far: Any, value: Any) -> Any:
     if value is None:
         return so_far
-    total = (int(value) if isinstance(value, bool) else value) if so_far is None else so_far + value
-    if isinstance(total, int) and not -(2**63) <= total < 2**63:
-        total = (total + 2**63) % 2**64 - 2**63
-    return total
+    if so_far is None:
+        if isinstance(value, (str, bytes, list, tuple, dict)):  # which have a +, but no sum
+            raise TypeError(f"{value!r} cannot be summed: only numbers and durations can")
+        return int(value) if isinstance(value, bool) else value
+    return exact_add(so_far, value)
 
 
 def _min(so_far: Any, value: Any) -> Any:
     if value is None or (value != value and so_far is not None):  # NaN
         return so_far
-    return value if so_far is None or so_far != so_far or value < so_far else so_far
+    return value if so_far is None or so_far != so_far or is_less(value, so_far) else so_far
 
 
 def _max(so_far: Any, value: Any) -> Any:
     if value is None or (value != value and so_far is not None):
         return so_far
-    return value if so_far is None or so_far != so_far or value > so_far else so_far
+    return value if so_far is None or so_far != so_far or is_less(so_far, value) else so_far
 
 
 _FOLDS: Mapping[str, Callable[[Any, Any], Any]] = {

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from penstock.common.arrow_columns import plain_type
+from penstock.common.arrow_types import schema_of, type_of_arrow
+from penstock.common.exact_sums import has_order, sum_type
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
-from penstock.datastream.aggregates import Aggregate, result_columns
+from penstock.datastream.aggregates import Aggregate, Partial, result_columns
 from penstock.datastream.column_verbs import gives_columns
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.window import (
@@ -45,9 +50,9 @@ def aggregate(windowed: WindowedStream, aggregates: Mapping[str, Aggregate]) -> 
             "aggregate() or process()"
         )
     names = result_columns(selector.names, aggregates)
-    check_columns(
-        [p.column for a in aggregates.values() for p in a.partials if p.column is not None], stream._type, "agg"
-    )
+    partials = [p for a in aggregates.values() for p in a.partials]
+    check_columns([p.column for p in partials if p.column is not None], stream._type, "agg")
+    _check_types(partials, stream._type)
     output_type = _result_type(names, selector, aggregates, stream._type)
     why_rows = _why_rows(windowed)
     if why_rows is not None:
@@ -78,7 +83,23 @@ def _why_rows(windowed: WindowedStream) -> str | None:
         return f"{stream._type} has no columns"
     if stream._type is None and not gives_columns(stream):
         return "the type of its input is not declared"
+    schema = schema_of(stream._type)
+    if schema is not None and any(pa.types.is_nested(schema.field(name).type) for name in windowed._selector.names):
+        return "a key has parts"
     return None
+
+
+def _check_types(partials: Iterable[Partial], type_info: TypeInformation | None) -> None:
+    """While the program is built: refuse sums of what has none, the smallest of what has no order."""
+    schema = schema_of(type_info)
+    for partial in partials:
+        if schema is None or partial.column is None:
+            continue
+        kind = schema.field(partial.column).type
+        if (partial.function == "sum" and sum_type(kind) is None) or (
+            partial.function in ("min", "max") and not has_order(kind)
+        ):
+            raise JobDefinitionError(f"agg: column {partial.column!r} is of {kind}, which has no {partial.function}")
 
 
 def _result_type(
@@ -94,6 +115,15 @@ def _result_type(
     for aggregate in aggregates.values():
         column = aggregate.partials[0].column
         results.append(aggregate.result_type(None if column is None else columns[column]))
-    types = [*(columns[key] for key in selector.names), Types.LONG(), Types.LONG(), *results]
+    keys = [_plain(columns[key]) for key in selector.names]
+    types = [*keys, Types.LONG(), Types.LONG(), *results]
     known = [kind for kind in types if kind is not None]
     return RowTypeInfo(known, names) if len(known) == len(types) else None
+
+
+def _plain(kind: TypeInformation) -> TypeInformation | None:
+    """Of a key in the result: string views and the like come out as what they are views of."""
+    arrow = kind.to_arrow()
+    if arrow is None:
+        return None
+    return kind if plain_type(arrow) == arrow else type_of_arrow(plain_type(arrow))

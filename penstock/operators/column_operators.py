@@ -17,7 +17,7 @@ from penstock.datastream.functions.batches import MapBatchesFunction
 from penstock.errors import PenstockError
 from penstock.operators.base import Operator
 from penstock.operators.convert import column_of, event_times, require_columns, single_batch
-from penstock.operators.expressions import columns_to_evaluate, evaluate, field_names
+from penstock.operators.expressions import alike, evaluate, field_names, typed_columns
 from penstock.operators.selectors import read_column
 from penstock.records import Block, Columns, Rows, TimestampArray
 
@@ -73,12 +73,30 @@ class ExpressionOperator(Operator):
         self.expression = expression
         self.input_type = input_type
 
-    def evaluated(self, block: Block) -> pa.Array:
-        batch = columns_to_evaluate(block, self.input_type, f"the operator before {self.ctx.name!r}")
+    def evaluated(self, block: Block) -> pa.Array | list[Any]:
+        """A column, or for records without a declared type their values."""
+        batch = typed_columns(block, self.input_type, f"the operator before {self.ctx.name!r}")
+        if batch is not None:
+            return self._evaluate(batch, None)
+        assert isinstance(block, Rows)
+        values: list[Any] = [None] * len(block)
+        for positions, columns in alike(block.values):
+            results = self._evaluate(columns, block.values[positions[0]])
+            for position, value in zip(positions, results.to_pylist(), strict=True):
+                values[position] = value
+        return values
+
+    def _evaluate(self, batch: pa.RecordBatch, record: Any) -> pa.Array:
         try:
-            return evaluate(self.expression, batch)
+            column = evaluate(self.expression, batch)
         except Exception as error:
-            self.fail(error, f"the expression {self.expression} over the columns {batch.schema.names}", None)
+            what = f"the expression {self.expression} over the columns {batch.schema.names}"
+            self.fail(error, what, record, has_record=record is not None)
+        self.check(column.type)
+        return column
+
+    def check(self, kind: pa.DataType) -> None:
+        """Refuse an expression of a type that the operator cannot use."""
 
 
 class FilterColumnsOperator(ExpressionOperator):
@@ -89,16 +107,19 @@ class FilterColumnsOperator(ExpressionOperator):
         if not len(block):
             return
         mask = self.evaluated(block)
-        if not pa.types.is_boolean(mask.type) and not pa.types.is_null(mask.type):
-            raise PenstockError(
-                f"operator {self.ctx.name!r} keeps rows for which {self.expression} is true, but it is of type {mask.type}"
-            )
-        keep = pc.fill_null(mask.cast(pa.bool_()), False).to_numpy(zero_copy_only=False)
+        mask = pa.array(mask, pa.bool_()) if isinstance(mask, list) else mask.cast(pa.bool_())
+        keep = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
         kept = int(np.count_nonzero(keep))
         if kept == 0:
             return
         self.ctx.metrics.records_out += kept
         self.ctx.output.block(block if kept == len(block) else _filtered(block, keep))
+
+    def check(self, kind: pa.DataType) -> None:
+        if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):
+            raise PenstockError(
+                f"operator {self.ctx.name!r} keeps rows for which {self.expression} is true, but it is of type {kind}"
+            )
 
 
 def _filtered(block: Block, keep: Any) -> Block:
@@ -129,10 +150,8 @@ class WithColumnOperator(ExpressionOperator):
             self.ctx.metrics.records_out += len(block)
             self.ctx.output.block(Columns(batch, block.timestamps))
             return
-        self.emit(
-            [self._with(value, new) for value, new in zip(block.values, column.to_pylist(), strict=True)],
-            block.timestamps,
-        )
+        news = column if isinstance(column, list) else column.to_pylist()
+        self.emit([self._with(value, new) for value, new in zip(block.values, news, strict=True)], block.timestamps)
 
     def _with(self, value: Any, new: Any) -> Any:
         names = field_names(value)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.acero as acero
@@ -32,16 +33,37 @@ def _no_columns() -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([], pa.struct([])))
 
 
-def columns_to_evaluate(block: Block, type_info: Any, where: str) -> pa.RecordBatch:
-    """The columns of a block, whatever it is made of. Rows of a declared type have its columns; of other records those
-    fields are columns whose values Arrow can hold."""
+def typed_columns(block: Block, type_info: Any, where: str) -> pa.RecordBatch | None:
+    """The columns of a block of columns or of rows of a declared type; None: its records have no declared type."""
     if isinstance(block, Columns):
         return block.batch
-    if travels_as_arrow(type_info):
-        columns = to_columns(Rows(block.values), type_info, where)
-        assert isinstance(columns, Columns)  # no timestamps, so nothing to stay rows for
-        return columns.batch
-    return _inferred(block.values)
+    if not travels_as_arrow(type_info):
+        return None
+    columns = to_columns(Rows(block.values), type_info, where)
+    assert isinstance(columns, Columns)  # no timestamps, so nothing to stay rows for
+    return columns.batch
+
+
+def alike(values: Sequence[Any]) -> Iterator[tuple[list[int], pa.RecordBatch]]:
+    """Records without a declared type as columns: the positions of records whose fields are of the same types, and their
+    columns, for all such. An integer must not become a float because a float is beside it, or what an expression gives for a
+    record would depend on the block the record is in. Fields that Arrow cannot hold are no columns."""
+    groups: dict[Any, list[int]] = {}
+    for position, value in enumerate(values):
+        names = field_names(value)
+        kinds = tuple(_kind(_field(value, name), position) for name in names)
+        groups.setdefault((tuple(names), kinds), []).append(position)
+    for (names_, _), positions in groups.items():
+        yield positions, _inferred([values[position] for position in positions], names_)
+
+
+def _kind(value: Any, position: int) -> Any:
+    """What Arrow infers of this value alone: for the common types its class says it; others are evaluated one by one."""
+    kind = type(value)
+    return kind if kind in _SIMPLE else (kind, position)
+
+
+_SIMPLE: Final = frozenset({int, float, bool, str, bytes, type(None), datetime.date, datetime.timedelta})
 
 
 def field_names(value: Any) -> list[str]:
@@ -62,8 +84,7 @@ def field_names(value: Any) -> list[str]:
     return []
 
 
-def _inferred(values: Sequence[Any]) -> pa.RecordBatch:
-    names = list(dict.fromkeys(name for value in values for name in field_names(value)))
+def _inferred(values: Sequence[Any], names: Sequence[str]) -> pa.RecordBatch:
     columns: dict[str, pa.Array] = {}
     for name in names:
         try:

@@ -13,8 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.arrow_columns import one_nan, plain
+from penstock.common.exact_sums import grouped, unified
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.datastream.aggregates import Aggregate, Partial, partial_names, result_columns
+from penstock.errors import PenstockError
 from penstock.operators.convert import column_of, single_batch
 from penstock.records import TimestampArray
 from penstock.state.panes import with_keys
@@ -57,11 +60,17 @@ class PartialAggregation:
         return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self._key_names))
 
     def select(self, batch: pa.RecordBatch, where: str) -> pa.Table:
-        """The columns that matter, as k… and v…; dictionaries are decoded, since those of two blocks may differ."""
+        """The columns that matter, as k… and v…, in a layout that can be grouped; dictionaries of two blocks may differ."""
         columns: dict[str, Any] = {}
-        for source, name in [*zip(self._key_names, self.keys, strict=True), *((f"v:{c}", c) for c in self._columns)]:
-            column = column_of(batch, name, where)
-            columns[source] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for source, name in zip(self._key_names, self.keys, strict=True):
+            columns[source] = one_nan(plain(column_of(batch, name, where)))
+            if pa.types.is_nested(columns[source].type):
+                raise PenstockError(
+                    f"{where}: column {name!r} is a {columns[source].type}, which cannot be a key of columns: key_by a "
+                    "function of it, or columns made of its parts"
+                )
+        for name in self._columns:
+            columns[f"v:{name}"] = plain(column_of(batch, name, where))
         return pa.table(columns)
 
     def group(self, table: pa.Table) -> pa.RecordBatch:
@@ -78,16 +87,17 @@ class PartialAggregation:
         return [(int(starts[begin]), batch.slice(begin, end - begin)) for begin, end in pairwise(bounds)]
 
     def _aggregate(self, table: pa.Table, by: list[str]) -> pa.RecordBatch:
-        wanted = [([] if p.column is None else f"v:{p.column}", p.function) for p in self._partials]
-        return self._named(table.group_by(by, use_threads=False).aggregate(wanted), [*by, *self._partial_names])
+        wanted = [(None if p.column is None else f"v:{p.column}", p.function) for p in self._partials]
+        return self._grouped(table, by, wanted)
 
     def merge(self, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """One block in place of many."""
         if len(blocks) == 1:
             return blocks[0]
-        grouped = pa.Table.from_batches(blocks).group_by(self._key_names, use_threads=False)
-        merged = grouped.aggregate([(n, p.merge) for n, p in zip(self._partial_names, self._partials, strict=True)])
-        return self._named(merged, [*self._key_names, *self._partial_names])
+        return self._grouped(unified(blocks), self._key_names, self._merges())
+
+    def _merges(self) -> list[tuple[str | None, str]]:
+        return [(name, partial.merge) for name, partial in zip(self._partial_names, self._partials, strict=True)]
 
     def running(self, table: pa.Table, before: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """For every selected row the partial result of its key after it: of the blocks `before` and of the rows of its
@@ -95,13 +105,13 @@ class PartialAggregation:
         rows = table.num_rows
         numbered = table.append_column(_ROW, pa.array(np.arange(rows)))
         singles = _in_order_of_rows(self._aggregate(numbered, [_ROW, *self._key_names]))
-        parts = pa.Table.from_batches([singles])
+        parts = unified([singles])
         # Late records are few and keys may be many: leave out what cannot be theirs before anything is merged.
         first = self._key_names[0]
         few = pc.unique(singles.column(first))
         before = [part for b in before if (part := b.filter(pc.is_in(b.column(first), few))).num_rows]
         if before:  # behind the rows, so that they keep their numbers
-            parts = pa.concat_tables([parts, pa.Table.from_batches([self.merge(before)])])
+            parts = unified([singles, self.merge(before)])
         order, places = self._runs(parts, rows)
         sums = parts.select(self._partial_names).take(pa.array(order))
         # A prefix sum by doubling: after the pass with distance d each row covers the 2·d rows of its run up to itself.
@@ -110,15 +120,14 @@ class PartialAggregation:
             reaching = np.flatnonzero(places >= distance)
             number = np.concatenate([np.arange(len(order)), reaching])
             pairs = pa.concat_tables([sums, sums.take(pa.array(reaching - distance))])
-            wanted = [(name, partial.merge) for name, partial in zip(self._partial_names, self._partials, strict=True)]
-            grouped = pairs.append_column(_ROW, pa.array(number)).group_by(_ROW, use_threads=False).aggregate(wanted)
-            sums = _in_order_of_rows(grouped).rename_columns(self._partial_names)
+            (rows_,), merged = grouped(pairs.append_column(_ROW, pa.array(number)), [_ROW], self._merges())
+            sums = _in_order_of_rows(pa.table([rows_, *merged], [_ROW, *self._partial_names]))
             distance *= 2
         back = np.empty(rows, dtype=np.int64)
         back[order[order < rows]] = np.flatnonzero(order < rows)
         result = sums.take(pa.array(back))
-        arrays = [*(singles.column(name) for name in self._key_names), *single_batch(result).columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=singles.schema)
+        keys = [singles.column(name) for name in self._key_names]
+        return self._named([*keys, *single_batch(result).columns], [*self._key_names, *self._partial_names])
 
     def _runs(self, parts: pa.Table, rows: int) -> tuple[TimestampArray, TimestampArray]:
         """Of the keys that occur in the first `rows` rows: the numbers of all their rows, key by key and in order but for
@@ -145,22 +154,27 @@ class PartialAggregation:
         rows = merged.num_rows
         arrays = [merged.column(name) for name in self._key_names]
         arrays += [pa.array(np.full(rows, value, dtype=np.int64)) for value in (start, end)]
-        for aggregate in self.aggregates.values():
+        for name, aggregate in self.aggregates.items():
             parts = [merged.column(self._partial_names[self._partials.index(p)]) for p in aggregate.partials]
-            arrays.append(aggregate.finish(parts))
+            try:
+                arrays.append(aggregate.finish(parts))
+            except PenstockError as error:
+                raise PenstockError(f"aggregate {name!r} of the window from {start} to {end}: {error}") from error
         return pa.RecordBatch.from_arrays(arrays, self._names)
 
     def sorted_by_key(self, merged: pa.RecordBatch) -> pa.RecordBatch:
         return merged.sort_by([(name, "ascending") for name in self._key_names])
 
-    def _named(self, table: pa.Table, names: list[str]) -> pa.RecordBatch:
-        """One batch with our names. Arrow names results after its kernels, but in the order they were asked for."""
-        arrays = single_batch(table).columns
+    def _grouped(self, table: pa.Table, by: list[str], wanted: list[tuple[str | None, str]]) -> pa.RecordBatch:
+        keys, results = grouped(table, by, wanted)
+        return self._named([*keys, *results], [*by, *self._partial_names])
+
+    def _named(self, arrays: Sequence[pa.Array], names: list[str]) -> pa.RecordBatch:
         schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)])
         return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self._key_names))
 
 
-def _in_order_of_rows(grouped: Any) -> Any:
+def _in_order_of_rows(groups: Any) -> Any:
     """Groups by row number in the order of the numbers, without them: Arrow gives groups in an order of its own."""
-    order = np.argsort(grouped.column(_ROW).to_numpy())
-    return grouped.take(pa.array(order)).drop_columns([_ROW])
+    order = np.argsort(groups.column(_ROW).to_numpy())
+    return groups.take(pa.array(order)).drop_columns([_ROW])

@@ -1,16 +1,17 @@
 """Rolling aggregates of one field: sum, min, max, min_by, max_by. Each is a reduce function over whole records.
 
 With sum, min and max only the field changes: the other fields are those of the key's first record, as in Flink. With
-min_by and max_by the result is a record that came in, the first of several with the same value.
+min_by and max_by the result is a record that came in, the first of several with the same value. Floats are in Java's order:
+NaN is larger than everything, -0.0 less than 0.0.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from penstock.common.exact_values import comes_before, exact_add
 from penstock.common.types import Row
 from penstock.datastream.functions import ReduceFunction
 from penstock.errors import JobDefinitionError, PenstockError
@@ -93,24 +94,40 @@ class ExtremeRecord(ReduceFunction):
         return value2 if self._replaces(read_field(value2, field), read_field(value1, field)) else value1
 
 
+def _add(a: Any, b: Any) -> Any:
+    return exact_add(a, b)
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return b if comes_before(b, a) else a
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return b if comes_before(a, b) else a
+
+
+def _comes_after(a: Any, b: Any) -> bool:
+    return comes_before(b, a)
+
+
 def sum_of(field: Field) -> ReduceFunction:
-    return FieldAggregate("sum", field, operator.add)
+    return FieldAggregate("sum", field, _add)
 
 
 def min_of(field: Field) -> ReduceFunction:
-    return FieldAggregate("min", field, min)
+    return FieldAggregate("min", field, _smaller)
 
 
 def max_of(field: Field) -> ReduceFunction:
-    return FieldAggregate("max", field, max)
+    return FieldAggregate("max", field, _larger)
 
 
 def min_by(field: Field) -> ReduceFunction:
-    return ExtremeRecord("min_by", field, operator.lt)
+    return ExtremeRecord("min_by", field, comes_before)
 
 
 def max_by(field: Field) -> ReduceFunction:
-    return ExtremeRecord("max_by", field, operator.gt)
+    return ExtremeRecord("max_by", field, _comes_after)
 
 
 class Projection:

@@ -18,7 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.arrow_columns import plain
 from penstock.state.key_groups import key_group
+from penstock.state.keys import normal_key
 
 _LONGEST: Final = 256  # bytes of a string: one pass over the rows for each
 
@@ -28,11 +30,11 @@ Crc = npt.NDArray[np.uint32]
 def key_groups_of_columns(columns: list[pa.Array], max_parallelism: int) -> npt.NDArray[np.int32]:
     """The plain value is the key for one column, a tuple for several."""
     if len(columns) == 1:
-        column = columns[0]
+        column = columns[0] if pa.types.is_dictionary(columns[0].type) else plain(columns[0])
         if _is_int(column.type) and column.null_count == 0:
             return _groups(_with_column(_start(len(column)), column, nested=False), max_parallelism)
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
-        distinct = encoded.dictionary
+        distinct = plain(encoded.dictionary)
         if _hashable(distinct):
             groups = _groups(_with_column(_start(len(distinct)), distinct, nested=False), max_parallelism)
         else:
@@ -44,19 +46,20 @@ def key_groups_of_columns(columns: list[pa.Array], max_parallelism: int) -> npt.
             indices = pc.fill_null(indices.cast(pa.int64()), len(distinct))
         chosen: npt.NDArray[np.int32] = groups[indices.to_numpy(zero_copy_only=False)]
         return chosen
-    plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in columns]
-    if all(map(_hashable, plain)):
-        crc = _constant(_start(len(plain[0])), b"t")
-        for column in plain:
+    columns = [plain(column) for column in columns]
+    if all(map(_hashable, columns)):
+        crc = _constant(_start(len(columns[0])), b"t")
+        for column in columns:
             crc = _with_column(crc, column, nested=True)
         return _groups(crc, max_parallelism)
-    return _one_by_one(plain, max_parallelism)
+    return _one_by_one(columns, max_parallelism)
 
 
 def _one_by_one(columns: list[pa.Array], max_parallelism: int) -> npt.NDArray[np.int32]:
-    cache: dict[tuple[Any, ...], int] = {}
+    cache: dict[Any, int] = {}
     out = np.empty(len(columns[0]), np.int32)
-    for index, row in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
+    for index, values in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
+        row = normal_key(values)
         group = cache.get(row)
         if group is None:
             group = cache[row] = key_group(row, max_parallelism)
