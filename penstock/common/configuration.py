@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
+from penstock.common.redaction import hide_secret, hide_secrets
 from penstock.errors import ConfigurationError
 
 ConfigurationValue: TypeAlias = str | int | float | bool | bytes
-
-# Values of keys that contain one of these are not shown: configurations end up in logs.
-_SENSITIVE: Final = ("password", "secret", "token", "api-key", "apikey", "access-key", "credential")
 
 
 class Configuration:
@@ -115,20 +113,10 @@ class Configuration:
         return hash(frozenset(self._values))
 
     def __str__(self) -> str:
-        shown = (f"{key}={_shown(key, value)}" for key, value in self.to_dict().items())
+        shown = (f"{key}={value}" for key, value in hide_secrets(self.to_dict()).items())
         return "{" + ", ".join(shown) + "}"
 
     __repr__ = __str__
-
-
-def hide_secrets(values: Mapping[str, str]) -> dict[str, str]:
-    """For eyes: values of keys that name a password, token or the like are starred out."""
-    return {key: _shown(key, value) for key, value in values.items()}
-
-
-def _shown(key: str, value: str) -> str:
-    lowered = key.lower()
-    return "******" if any(word in lowered for word in _SENSITIVE) else value
 
 
 def to_str(key: str, value: ConfigurationValue) -> str:
@@ -178,5 +166,5 @@ def to_bytes(key: str, value: ConfigurationValue) -> bytes:
 
 def _unusable(key: str, value: ConfigurationValue, wanted: str) -> ConfigurationError:
     return ConfigurationError(
-        f"Configuration key {key!r} should be {wanted}, but is {_shown(key, repr(value))}: correct its value"
+        f"Configuration key {key!r} should be {wanted}, but is {hide_secret(key, repr(value))}: correct its value"
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from penstock.common.redaction import hide_in_text
 from penstock.errors import FencedError
 from penstock.jobmanager.answers import Answer, refuse
 from penstock.jobmanager.history import MAX_JOBS, prune, remember_limit
@@ -236,11 +237,11 @@ class Dispatcher:
 
 
 def tail(path: Path, size: int) -> str:
-    """The last `size` bytes of a text file; empty if there is none."""
+    """The last `size` bytes of a text file, for eyes; empty if there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            return file.read().decode(errors="replace")
+            return hide_in_text(file.read().decode(errors="replace"))
     except OSError:
         return ""
 

@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 
 from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.redaction import hide_in_text
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.jobmanager.attach import HOME, JOB_ID
 from penstock.jobmanager.driver_log import DEFAULT_MAX_BYTES, MAX_SIZE, keep_short
@@ -40,10 +41,10 @@ def main(root: str, job_id: str) -> int:
         run_program(submission.program)
     except ProgramError as failed:
         error = failed.error
-        traceback.print_exception(error)
+        _print(error)
     except PenstockError as refused:
         error = refused
-        traceback.print_exception(refused)  # a log is read by those who look for the cause
+        _print(refused)
     except SystemExit as left:
         if left.code not in (None, 0):
             error = JobDefinitionError(f"the program ended itself with status {left.code!r} before its job had ended")
@@ -58,6 +59,11 @@ def main(root: str, job_id: str) -> int:
         now = time.time_ns() // 1_000_000
         end_facts(folder, submission, "FAILED", Failure.of(error, now), now)
     return 0 if error is None else 1
+
+
+def _print(error: BaseException) -> None:
+    """All of it: a log is read by those who look for the cause. Without secrets: it is shown to others, too."""
+    print(hide_in_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from penstock.common.configuration import hide_secrets
+from penstock.common.redaction import hide_secrets
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.iterations import feedback_edges
 from penstock.graph.job_graph import JobVertex

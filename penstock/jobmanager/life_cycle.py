@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.common.job_status import JobStatus
+from penstock.common.redaction import hide_in_text
 from penstock.errors import ProtocolError, failed_task
 
 _S = JobStatus
@@ -49,11 +50,11 @@ class Failure:
     @staticmethod
     def of(error: BaseException, at_ms: int, epoch: int | None = None) -> Failure:
         task = failed_task(error)
-        text = "".join(traceback.format_exception(error))
+        text = hide_in_text("".join(traceback.format_exception(error)))
         return Failure(
             at_ms=at_ms,
             name=f"{type(error).__module__}.{type(error).__qualname__}",
-            message=str(error)[:4000],
+            message=hide_in_text(str(error))[:4000],
             stacktrace=text if len(text) <= 20_000 else f"{text[:2000]}\n…\n{text[-18_000:]}",
             epoch=epoch,
             task=None if task is None else str(task),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from penstock.common.configuration import hide_secrets
+from penstock.common.redaction import hide_secrets
 from penstock.jobmanager.facts import VERSION
 from penstock.jobmanager.home import JobFolder, JobHome, this_process
 from penstock.jobmanager.life_cycle import Failure

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,46 @@ def test_modules_and_folders_named_by_python_files_reach_the_slots(
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     with env.from_collection([1, 2]).map(uses_both).execute_and_collect() as results:
         assert sorted(results) == ["2!", "4!"]
+
+
+_SHOWS_ITS_PROCESSES = """
+import json, sys
+import psutil
+from penstock.spark.session import spark_session
+
+settings = json.loads(sys.stdin.read())
+context = spark_session(settings).sparkContext
+words = [word for child in psutil.Process().children(recursive=True) for word in child.cmdline()]
+seen = {key: context.getConf().get(key) for key in settings}
+hadoop = context._jsc.hadoopConfiguration().get("fs.azure.account.key.acct")
+print(json.dumps({"words": words, "seen": seen, "hadoop": hadoop}))
+context.stop()
+"""
+
+
+@pytest.mark.spark
+def test_secrets_reach_spark_but_not_the_list_of_processes() -> None:
+    settings = {
+        "spark.master": "local[1]",
+        "spark.driver.memory": "600m",
+        "spark.hadoop.fs.azure.account.key.acct": "hush-key",
+        "spark.my.database": "postgresql://me:hush-uri@db/jobs",
+        "spark.executorEnv.AWS_SECRET_ACCESS_KEY": "hush-env",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _SHOWS_ITS_PROCESSES],
+        input=json.dumps(settings),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["seen"] == settings
+    assert found["hadoop"] == "hush-key"
+    assert "-Xmx600m" in found["words"], "the JVM's arguments were seen"
+    assert [word for word in found["words"] if "hush" in word] == []
 
 
 def test_only_a_master_on_this_machine_gets_loopback_addresses() -> None:
