@@ -37,6 +37,7 @@ from penstock.jobmanager.latency import LatencyTracker
 from penstock.jobmanager.notices import Notices
 from penstock.jobmanager.planning import EpochPlanner, PendingEpoch, SparkInput
 from penstock.jobmanager.recovery import find_checkpoint
+from penstock.jobmanager.repeated_failures import RepeatedFailures
 from penstock.jobmanager.reporting import epoch_report
 from penstock.jobmanager.requests import Requests
 from penstock.jobmanager.rescales import Rescales
@@ -88,6 +89,7 @@ class JobMaster:
         self.on_report: Callable[[EpochReport], None] | None = None
         self.requests = Requests()
         self.notices = Notices()
+        self._repeated = RepeatedFailures(self.notices)
         self.asked_checkpoints = AskedCheckpoints()
         self.graph_version = 0
         self._parallelism_known = False  # until the first recovery: the job may have been rescaled by an earlier driver
@@ -191,6 +193,12 @@ class JobMaster:
         if manifest is not None:
             self.statistics.restored(int(manifest.checkpoint_id))
         self._planner.restart(manifest)
+
+    def failed(self, error: BaseException) -> None:
+        """An epoch, or going back, has failed; the runtime asks its restart strategy next."""
+        self._repeated.failed(
+            error, self.epoch + 1, None if self.restored is None else int(self.restored.checkpoint_id)
+        )
 
     def abandon_requests(self, *, ended: bool = False) -> None:
         """What an epoch should have brought that did not complete is given up; the job goes on, and it can be asked for
@@ -353,6 +361,7 @@ class JobMaster:
             savepoint.check(completed.acks)  # drained and no savepoint: the only way is back
         self._accepted.update((task, ack.attempt) for task, ack in completed.acks.items())
         self.epoch = epoch
+        self._repeated.epoch_completed(epoch)
         self._aborted.epoch_completed()
         self.accumulators.completed(epoch, (ack.accumulators for _, ack in sorted(completed.acks.items())))
         self._planner.epoch_completed(plan, completed.acks.values())

@@ -137,6 +137,7 @@ class SparkJob:
 
     def _wait_or_fail(self, error: BaseException) -> None:
         self.on_failure(error)
+        self.master.failed(error)
         if is_final(error, self._job.settings):
             raise error
         delay = self._restarts.delay_ms(int(time.time() * 1000))

@@ -151,6 +151,7 @@ class EmbeddedJob:
 
     def _restart_or_fail(self, error: Exception) -> None:
         self.on_failure(error)
+        self.master.failed(error)
         if is_final(error, self._job.settings):
             raise error
         self.failures += 1
