@@ -210,12 +210,33 @@ def test_large_output_is_a_file_that_goes_when_it_is_committed(
 def test_only_so_many_commits_are_remembered(postgres: PostgresServer, table: str, tmp_path: Path) -> None:
     postgres.sql(f"create table {table} (n int)")
     sink = append_sink(postgres.conninfo, table, columns=["n"])
-    postgres.sql("delete from penstock_commits")
+    postgres.sql("drop table if exists penstock_sinks, penstock_commits")
     for epoch in range(1, 70):
         _, committer, output = staged(sink, tmp_path, epoch, [(epoch,)])
         committer.commit(epoch, output)
         committer.close()
     assert postgres.sql("select count(*), max(epoch) from penstock_commits where job = 'job'") == [(64, 69)]
+
+
+@pytest.mark.parametrize("back_to", [70, 40], ids=["it goes on", "it fell back to an older checkpoint"])
+def test_a_commit_is_remembered_though_the_servers_clock_jumped_back(
+    back_to: int, postgres: PostgresServer, table: str, tmp_path: Path
+) -> None:
+    """All that was written before says that it comes from the future. Then a commit's answer is lost, and it is repeated."""
+    postgres.sql(f"create table {table} (n int)")
+    sink = append_sink(postgres.conninfo, table, columns=["n"])
+    postgres.sql("drop table if exists penstock_sinks, penstock_commits")
+    _, committer, _ = staged(sink, tmp_path, 0, [(0,)])
+    for epoch in range(1, 70):
+        committer.commit(epoch, staged(sink, tmp_path, epoch, [(epoch,)])[2])
+    postgres.sql("update penstock_commits set committed_at = committed_at + interval '1 hour'")
+    assert postgres.sql("select count(*) from penstock_commits where committed_at > now()") == [(64,)]
+    for epoch in range(back_to, back_to + 3):
+        output = staged(sink, tmp_path, epoch, [(1000 + epoch,)])[2]
+        committer.commit(epoch, output)
+        _, committer, _ = staged(sink, tmp_path, epoch, [(0,)])
+        committer.commit(epoch, output)
+    assert postgres.sql(f"select n from {table} where n > 1000 order by n") == [(1000 + back_to + n,) for n in range(3)]
 
 
 # ---------------------------------------------------------------- upserts

@@ -66,10 +66,12 @@ class Markers:
             "insert into penstock_commits (job, sink, name, epoch, rows) values (%s, %s, %s, %s, %s)",
             (*key, name, epoch, rows),
         )
+        # By the job's own count, not by the server's clock, which may go back. Commits of later epochs are there when the job fell
+        # back to an older checkpoint: they stay until it has passed them, and never push out what it commits now.
         connection.execute(
-            "delete from penstock_commits where (job, sink) = (%s, %s) and name not in (select name from penstock_commits "
-            "where (job, sink) = (%s, %s) order by committed_at desc, epoch desc limit %s)",
-            (*key, *key, _REMEMBERED),
+            "delete from penstock_commits where (job, sink) = (%s, %s) and epoch < (select min(epoch) from (select epoch from "
+            "penstock_commits where (job, sink) = (%s, %s) and epoch <= %s order by epoch desc limit %s) newest)",
+            (*key, *key, epoch, _REMEMBERED),
         )
 
     def done(self, job: str) -> None:
