@@ -19,7 +19,7 @@ from penstock.errors import CorruptSnapshotError, NoCheckpointError, PenstockErr
 from penstock.state import snapshot_file
 from penstock.state.backend import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.state.key_groups import key_group
-from penstock.state.operator_lists import BROADCAST, OPERATOR_KINDS
+from penstock.state.operator_lists import ABOUT_STATES, BROADCAST, OPERATOR_KINDS
 from penstock.state.panes import PANES, block_rows
 from penstock.state.snapshot_file import TableDelta
 
@@ -108,13 +108,18 @@ def list_states(path: str) -> list[tuple[str, str, str]]:
 
 
 def states_of(manifest: Manifest, read: Read) -> list[tuple[str, str, str]]:
+    """Without what the engine keeps to itself about states."""
     found = {
         described
         for task in manifest.tasks
         for handle in task.handles
-        for described in snapshot_file.describe(read(handle), source=_source(handle, task))
+        for described in _described(read(handle), _source(handle, task))
     }
     return sorted(found)
+
+
+def _described(data: bytes, source: str) -> list[tuple[str, str, str]]:
+    return [one for one in snapshot_file.describe(data, source=source) if not one[1].startswith(ABOUT_STATES)]
 
 
 def read_absolute(handle: StateHandle) -> bytes:
@@ -142,7 +147,7 @@ def read_state(
             data = read(handle)
             tables += snapshot_file.read_table(data, operator=uid, name=name, source=_source(handle, task))
             if not tables:
-                described = snapshot_file.describe(data, source=_source(handle, task))
+                described = _described(data, _source(handle, task))
                 others |= {(operator, state) for operator, state, _ in described}
         kinds |= {table.kind for table in tables}
         if BROADCAST in kinds and entries:

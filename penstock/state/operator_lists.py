@@ -25,6 +25,7 @@ LIST: Final = "operator-list"
 ENGINE_UNION: Final = "operator-union"
 UNION: Final = "union-list"
 BROADCAST: Final = "broadcast"
+ABOUT_STATES: Final = "penstock-"  # how names of lists begin that describe other states: schemas, specifications
 OPERATOR_KINDS: Final = frozenset({LIST, ENGINE_UNION, UNION, BROADCAST})
 
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 from penstock.datastream.state import StateDescriptor
 from penstock.errors import JobDefinitionError
 from penstock.state.backend import OperatorState
+from penstock.state.operator_lists import ABOUT_STATES
 from penstock.state.overlay import OverlayTable
 
-SCHEMAS: Final = "penstock-schemas"  # of kind "broadcast": the same in every subtask
+SCHEMAS: Final = f"{ABOUT_STATES}schemas"  # of kind "broadcast": the same in every subtask
 _UNTYPED: Final = "PickledByteArray"
 
 

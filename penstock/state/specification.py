@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias
 
 from penstock.errors import JobDefinitionError
 from penstock.state.backend import OperatorState
+from penstock.state.operator_lists import ABOUT_STATES
 
-SPECIFICATION: Final = "penstock-specification"  # of kind "broadcast": the same in every subtask
+SPECIFICATION: Final = f"{ABOUT_STATES}specification"  # of kind "broadcast": the same in every subtask
 _VERSION: Final = 1
 _UNTYPED: Final = "PickledByteArray"
 
