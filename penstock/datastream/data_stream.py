@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.typeinfo import TupleTypeInfo, TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.datastream.capture import captured
 from penstock.datastream.column_verbs import ColumnVerbs
 from penstock.datastream.data_stream_sink import DataStreamSink as DataStreamSink
 from penstock.datastream.edges import Edge, Origin
@@ -209,7 +210,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         if isinstance(key_selector, str) and isinstance(key_type, str):
             key_selector, key_type = [key_selector, key_type, *more_columns], None
         declared = key_type if isinstance(key_type, TypeInformation) else None  # anything else is refused below
-        selector = selectors.key_selector(key_selector, self._type, declared)
+        selector = captured(selectors.key_selector(key_selector, self._type, declared), "the key selector of key_by")
         return KeyedStream(self._env, self._origins, self._type, selector, key_type)  # type: ignore[arg-type]
 
     def union(self, *streams: DataStream) -> DataStream:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.capture import captured
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import (
     CoGroupFunction,
@@ -46,19 +47,20 @@ class _WithWindow(ABC):
     ) -> None:
         if not isinstance(assigner, WindowAssigner):
             raise JobDefinitionError(f"window of two streams takes a WindowAssigner, not {what(assigner)}")
-        self._streams, self._selectors, self._assigner = streams, selectors, assigner
+        self._streams, self._selectors = streams, selectors
+        self._assigner = captured(assigner, f"the assigner {type(assigner).__name__}")
         self._trigger: Trigger[Any, Any] | None = None
         self._evictor: Evictor[Any, Any] | None = None
         self._lateness = 0
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
         """The elements it sees are pairs: (0, record of the first stream) or (1, record of the second)."""
-        self._trigger = trigger
+        self._trigger = captured(trigger, f"the trigger {type(trigger).__name__}")
         return self
 
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
         """Sees the same pairs as a trigger does."""
-        self._evictor = evictor
+        self._evictor = captured(evictor, f"the evictor {type(evictor).__name__}")
         return self
 
     def allowed_lateness(self, time_ms: int) -> Self:
@@ -125,7 +127,8 @@ class _Where(Generic[W]):
             raise JobDefinitionError(
                 f"where gives keys of {self._key_type}, equal_to keys of {key_type}: they would never be equal"
             )
-        return _EqualTo(self._streams, (self._selector, selectors.key_selector(key_selector, None, key_type)))
+        selector = captured(selectors.key_selector(key_selector, None, key_type), "the key selector of equal_to")
+        return _EqualTo(self._streams, (self._selector, selector))
 
 
 class _TwoStreams(Generic[W]):
@@ -141,7 +144,8 @@ class _TwoStreams(Generic[W]):
 
     def where(self, key_selector: Key, key_type: TypeInformation | None = None) -> _Where[W]:
         """The key of the first stream's records."""
-        return _Where(self, selectors.key_selector(key_selector, None, key_type), key_type)
+        selector = captured(selectors.key_selector(key_selector, None, key_type), "the key selector of where")
+        return _Where(self, selector, key_type)
 
 
 class JoinedStreams(_TwoStreams[_JoinWindow]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
+from penstock.datastream.capture import captured
 from penstock.datastream.functions import KeySelector, Partitioner
 from penstock.datastream.misuse import check_function
 from penstock.graph import partitioner as p
@@ -65,4 +66,5 @@ class PartitioningVerbs:
     ) -> DataStream:
         check_function(partitioner, Partitioner, "partition_custom")
         function = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
-        return self._partitioned(p.Custom(function, as_selector(key_selector)))
+        custom = p.Custom(function, as_selector(key_selector))
+        return self._partitioned(captured(custom, "the partitioner or key selector of partition_custom"))

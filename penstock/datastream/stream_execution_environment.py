@@ -18,6 +18,7 @@ from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink, Source
 from penstock.datastream.cached_data_stream import CachedDataStream
+from penstock.datastream.capture import captured
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.earlier_programs import EarlierPrograms
 from penstock.datastream.edges import Edge, Origin
@@ -106,6 +107,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
         location = call_site()
         if output_type is not None:
             check_type(output_type, f"the type of what {name!r} ({location}) emits")
+        operator = captured(operator, f"operator {name!r}")
         node = StreamNode(
             id=NodeId(next(self._ids)),
             name=name,
@@ -142,7 +144,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
             chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
             if not self.is_chaining_enabled():
                 chosen = replace(chosen, chainable=False)
-            graph.add_node(_with_pickled_operator(chosen) if pickled else chosen)
+            graph.add_node(replace(chosen, operator=cloudpickle.dumps(chosen.operator)) if pickled else chosen)
         for edge in self._edges:
             up, down = self._nodes[edge.source], self._nodes[edge.target]
             same = up.parallelism == down.parallelism
@@ -261,17 +263,3 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
 
 def _text(parameters: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in parameters.items()}
-
-
-def _with_pickled_operator(node: StreamNode) -> StreamNode:
-    """Operators are pickled one by one, so that a function that cannot travel is named at submit time."""
-    try:
-        data = cloudpickle.dumps(node.operator)
-    except Exception as error:
-        functions = [type(f).__name__ for f in node.operator.user_functions()]
-        raise JobDefinitionError(
-            f"operator {node.name!r} (uid {node.operator_id!r}) cannot be sent to the cluster: {type(error).__name__}: {error}. "
-            f"Something its function ({', '.join(functions) or 'none'}) refers to cannot be pickled, such as a lock, a socket, "
-            "an open file or a SparkSession: create it in open() instead"
-        ) from error
-    return replace(node, operator=data)

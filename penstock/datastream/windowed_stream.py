@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.datastream.capture import captured
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import (
     AggregateFunction,
@@ -43,7 +44,8 @@ class _Windowed:
             raise JobDefinitionError(
                 f"window of the stream from {describe(stream._origins)} takes a WindowAssigner, not {what(assigner)}"
             )
-        self._stream, self._assigner, self._selector = stream, assigner, selector
+        self._stream, self._selector = stream, selector
+        self._assigner = captured(assigner, f"the assigner {type(assigner).__name__}")
         self._trigger: Trigger[Any, Any] | None = None
         self._evictor: Evictor[Any, Any] | None = None
         self._lateness = 0
@@ -67,7 +69,7 @@ class _Windowed:
                 f"{type(trigger).__name__} cannot be used with {self._where}: its windows merge and the trigger does not say how "
                 "its state does (can_merge and on_merge)"
             )
-        self._trigger = trigger
+        self._trigger = captured(trigger, f"the trigger {type(trigger).__name__}")
         return self
 
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
@@ -81,7 +83,7 @@ class _Windowed:
                 f"{type(evictor).__name__} cannot be used with {self._where}: its windows merge, and the evictor keeps things "
                 "about single windows (its can_merge() says no)"
             )
-        self._evictor = evictor
+        self._evictor = captured(evictor, f"the evictor {type(evictor).__name__}")
         return self
 
     def allowed_lateness(self, time_ms: int) -> Self:

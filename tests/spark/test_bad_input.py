@@ -21,7 +21,6 @@ from penstock.errors import (
     ConfigurationError,
     CorruptSnapshotError,
     FencedError,
-    JobDefinitionError,
     JobFailedError,
     StorageError,
     failed_task,
@@ -142,12 +141,6 @@ def test_a_job_that_restarts_again_and_again_leaves_no_threads_in_its_driver(
     while process.num_threads() > before + 5 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert process.num_threads() <= before + 5
-
-
-def test_an_unpicklable_function_is_named_at_submit_time(spark: SparkSession, configuration: Configuration) -> None:
-    lock = threading.Lock()
-    with pytest.raises(JobDefinitionError, match=r"'risky' \(uid 'risky-map'\).*pickle.*open\(\)"):
-        collect(environment(configuration), lambda n: (lock, n), [1])
 
 
 def test_checkpointing_without_a_folder_says_which_settings_to_make(spark: SparkSession) -> None:
