@@ -41,6 +41,7 @@ from penstock.jobmanager.repeated_failures import RepeatedFailures
 from penstock.jobmanager.reporting import epoch_report
 from penstock.jobmanager.requests import Requests
 from penstock.jobmanager.rescales import Rescales
+from penstock.jobmanager.savepoints import PendingSavepoint
 from penstock.jobmanager.serving import give_up
 from penstock.jobmanager.sink_commits import SinkCommits
 from penstock.jobmanager.source_planner import SourcePlanner
@@ -85,6 +86,7 @@ class JobMaster:
         self.job_attempt = -1
         self.epoch = 0  # the last epoch that completed
         self.finished = False
+        self._stopped: PendingSavepoint | None = None  # the job ends with it; who asked hears of it when it has
         self.reports: list[EpochReport] = []
         self.on_report: Callable[[EpochReport], None] | None = None
         self.requests = Requests()
@@ -154,6 +156,8 @@ class JobMaster:
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
         self.job_attempt += 1
+        if self.storage is not None and not self.generation:  # taking over has failed before
+            self.take_over()
         self._sinks.give_up()
         self.abandon_requests()
         if self.store is not None and self.store.in_doubt:
@@ -208,6 +212,11 @@ class JobMaster:
                 give_up(pending.asked, epoch)
         why = "the job has ended" if ended else "the job goes back to its last checkpoint"
         self.asked_checkpoints.give_up(why)
+        if (
+            self._stopped is not None
+        ):  # the end of the run has failed, in somebody's close() for one, and the job goes on
+            self._stopped.fail(PenstockError(why))
+            self._stopped = None
         self._commits.give_up_savepoints(why)
         if ended:  # a job that goes back does so at its new parallelism
             self._rescales.job_ended()
@@ -377,6 +386,7 @@ class JobMaster:
             self._not_the_last(epoch, pending)
         stopped = savepoint is not None and savepoint.ends_run and savepoint.saved
         self.finished = committed and (finished or stopped)
+        self._stopped = savepoint if stopped else None
         del self._pending[epoch]
         self._rescales.epoch_completed(epoch, pending.asked, finished=self.finished, committed=committed)
         report = epoch_report(
@@ -448,6 +458,9 @@ class JobMaster:
                 self.store is None or not self.store.replaced
             ):  # how the successor's checkpoints go is the successor's to say
                 self.statistics.write()
+        if self._stopped is not None:
+            self._stopped.stopped()
+            self._stopped = None
         self.abandon_requests(ended=True)
         self.requests.close("the job has ended")
         self._sources.close()

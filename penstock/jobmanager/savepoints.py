@@ -34,7 +34,7 @@ class PendingSavepoint:
         name = f"{savepoint.PREFIX}{job_id[:6]}-{uuid.uuid4().hex[:12]}"
         self._storage: CheckpointStorage = open_storage(f"{directory.rstrip('/')}/{name}")
         self.folder = self._storage.url
-        self.saved = False  # it is there, and who asked knows
+        self.saved = False  # it is there
 
     @property
     def ends_run(self) -> bool:
@@ -57,14 +57,25 @@ class PendingSavepoint:
         return replace(manifest, kind="savepoint", tasks=tasks, committables={}, spark_offsets=offsets)
 
     def complete(self, manifest: Manifest) -> None:
-        """All output up to its epoch is committed: write the manifest, tell who asked."""
+        """All output up to its epoch is committed: write the manifest, tell who asked. Of a stop only when the job has ended."""
         savepoint.complete(self._storage, manifest)
         self.saved = True
-        self.request.answer.set_result(self.folder)
+        if not self.request.stop:
+            self.request.answer.set_result(self.folder)
+
+    def stopped(self) -> None:
+        """The job has ended, and nothing will be made again that a job resumed from here makes."""
+        if not self.request.answer.done():
+            self.request.answer.set_result(self.folder)
 
     def fail(self, error: Exception) -> None:
         """Nothing of it stays, unless the manifest was written: then it is whole, whatever happened after."""
         with contextlib.suppress(PenstockError):
             savepoint.abandon(self.folder)
+        if self.saved:
+            error = PenstockError(
+                f"the job did not stop: {self.folder} is whole, but something failed before the job had ended, and it goes on from "
+                "its last checkpoint. Stop it again, and resume from the savepoint of that stop"
+            )
         if not self.request.answer.done():
             self.request.answer.set_exception(error)

@@ -11,23 +11,27 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 
 from penstock.checkpoint import savepoint
 from penstock.checkpoint.upload import SlotLost
 from penstock.common.restart_strategy import RestartStrategies
-from penstock.errors import CheckpointFailedError, JobFailedError
+from penstock.errors import CheckpointFailedError, JobFailedError, PenstockError
+from penstock.graph.partitioner import Hash
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.requests import JobEndedError, SavepointRequest
 from penstock.jobmanager.rescaling import RescaleRequest
 from penstock.state.choice import StateSettings
-from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, StorageFault
+from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ScriptedSource, StorageFault
 from tests.embedded.jobs import (
     UNEVEN_EPOCHS,
+    CountOperator,
+    Pipeline,
     Verdict,
     counting_job,
+    key_of,
     master_of,
     memory_storage,
     read_until,
@@ -198,6 +202,38 @@ def test_a_drain_whose_checkpoint_is_declined_takes_the_job_back(sink: str, tmp_
     assert runtime.failures == 1
     assert request.answer.exception(0) is not None
     assert not list(tmp_path.iterdir())
+    exact(sink)
+
+
+class ClosesBadly(CountOperator):
+    """The first of all to be closed raises."""
+
+    closed: ClassVar[list[int]] = []
+
+    def close(self) -> None:
+        self.closed.append(1)
+        if len(self.closed) == 1:
+            raise RuntimeError("cannot be closed")
+
+
+def test_a_stop_is_not_reported_when_the_job_goes_on_after_all(sink: str, tmp_path: Path) -> None:
+    """The savepoint is whole and then a close() fails: the job goes back and on. Who resumed from the savepoint as well would
+    have everything twice."""
+    ClosesBadly.closed.clear()
+    job = job_of(sink)
+    pipeline = (
+        Pipeline().source(ScriptedSource(SCRIPT), 2).operator(ClosesBadly(), 2, Hash(key_of)).sink(ListSink(sink))
+    )
+    runtime = EmbeddedJob(built := pipeline.build(job.settings), master_of(built, memory_storage()))
+    first, second = (SavepointRequest(directory=str(tmp_path), stop=True) for _ in range(2))
+    ask(runtime, 3, lambda: runtime.master.requests.savepoint(first))
+    first.answer.add_done_callback(lambda _: runtime.master.requests.savepoint(second))
+    runtime.run()
+    assert runtime.failures == 1
+    with pytest.raises(PenstockError, match=r"the job did not stop: .* is whole"):
+        first.answer.result(0)
+    resumed = replace(built, settings=replace(built.settings, recovery_path=second.answer.result(0)))
+    EmbeddedJob(resumed, master_of(resumed, memory_storage())).run()
     exact(sink)
 
 

@@ -218,7 +218,13 @@ def test_a_crash_leaves_a_savepoint_whole_or_absent(
     assert crashes.fired == [(point, occurrence)]
     manifests = list(tmp_path.glob("*/manifest.json"))
     if whole:
-        assert savepoint.load(request.answer.result(0)).epoch == 4
+        (manifest,) = manifests
+        assert savepoint.load(manifest.parent.as_uri()).epoch == 4
+        if stop:  # it goes on, so nobody may be told to go on from the savepoint
+            with pytest.raises(PenstockError, match="the job did not stop"):
+                request.answer.result(0)
+        else:
+            assert request.answer.result(0) == manifest.parent.as_uri()
     else:
         assert manifests == []
         assert isinstance(request.answer.exception(0), PenstockError)
