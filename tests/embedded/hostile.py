@@ -460,7 +460,7 @@ class HostileRun:
             self._tell("once more, undisturbed")
             self._storage.armed = False
             return self._undisturbed()
-        saved = demon.stopped or (demon.saved if self._rng.random() < 0.5 else None)
+        saved = demon.stopped or (demon.saved if self._rng.random() < 0.8 else None)
         if saved is None:
             return None, False
         epoch = int(savepoint.load(saved).epoch)
