@@ -12,6 +12,7 @@ SOURCES := $(wildcard penstock tests examples benchmarks)
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
 SLOW_SINK_ARGS ?=
+HOSTS_ARGS ?=
 
 # Spark's workers must be the interpreter that has Penstock and the user's libraries, activated or not.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -19,7 +20,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-postgres bench-state chaos chaos-kafka slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-postgres bench-state chaos chaos-kafka hosts nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +100,14 @@ slow-sink: setup java ## a sink is slow for five minutes, once in its writes and
 
 soak: setup ## twenty minutes of a job that fails and restarts: memory, files, threads, processes must not grow (SOAK_ARGS)
 	$(BIN)/python -m tests.chaos.soak $(SOAK_ARGS)
+
+hosts: setup java ## as root: hosts in network namespaces; slot, executor, host killed, links cut, a second driver (20 minutes; HOSTS_ARGS)
+	$(BIN)/python -m tests.hosts $(HOSTS_ARGS)
+
+# One after the other, all of them whatever fails: a night is for finding more than the first thing that is wrong.
+nightly: setup java ## the long runs, one after the other: chaos, hosts, soak, slow-sink (a night)
+	@failed=; for run in chaos hosts soak slow-sink; do $(MAKE) $$run || failed="$$failed $$run"; done; \
+	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 bench-kafka: setup kafka ## throughput from Kafka to Kafka beside a plain loop and Spark's connector
 	$(BIN)/python -m benchmarks.kafka
