@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import traceback
@@ -44,6 +45,7 @@ def main(argv: list[str]) -> int:
     unknown = [name for name in args.scenarios if name not in SCENARIOS]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # hosts are removed whatever ends this process
     failed = []
     results = _earlier(args.results)
     with tempfile.TemporaryDirectory(prefix="penstock-hosts-") as temporary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -111,7 +112,8 @@ def network(*names: str) -> Iterator[Network]:
             "hosts are network namespaces: this needs root, `ip` (iproute2) and `unshare` (util-linux). Debian and Ubuntu: "
             "apt-get install iproute2 util-linux"
         )
-    run = f"ph{os.getpid() % 100000}"
+    sweep()
+    run = f"ph{os.getpid()}"
     switch = f"{run}-switch"
     made = Network()
     try:
@@ -125,15 +127,27 @@ def network(*names: str) -> Iterator[Network]:
         yield made
     finally:
         for host in made.hosts.values():
-            with contextlib.suppress(AssertionError):
-                host.kill_all()
-            with contextlib.suppress(AssertionError):
-                ip("netns", "del", host.namespace)
-            shutil.rmtree(_ETC / host.namespace, ignore_errors=True)
+            _remove(host)
         with contextlib.suppress(AssertionError):
             ip("netns", "del", switch)
         with contextlib.suppress(OSError):
             _ETC.rmdir()  # if nobody else has anything in it
+
+
+def _remove(host: Host) -> None:
+    with contextlib.suppress(AssertionError):
+        host.kill_all()
+    with contextlib.suppress(AssertionError):
+        ip("netns", "del", host.namespace)
+    shutil.rmtree(_ETC / host.namespace, ignore_errors=True)
+
+
+def sweep() -> None:
+    """What a run that was killed itself has left: namespaces carry the pid of who made them."""
+    for namespace in re.findall(r"^ph\d+-\S+", ip("netns", "list"), re.MULTILINE):
+        run, _, name = namespace.partition("-")
+        if not psutil.pid_exists(int(run.removeprefix("ph"))):
+            _remove(Host(name, "", namespace, f"{run}-switch"))
 
 
 def _join(host: Host, names: tuple[str, ...]) -> None:
