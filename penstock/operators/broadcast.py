@@ -16,6 +16,7 @@ from penstock.datastream.timerservice import TimeDomain, TimerService
 from penstock.errors import JobDefinitionError
 from penstock.operators.base import OperatorContext
 from penstock.operators.co import Call, Selector, TwoInputOperator
+from penstock.operators.keyed import timestamp_of
 from penstock.state.broadcast import ReadableBroadcast, WritableBroadcast
 from penstock.state.keys import user_key
 
@@ -24,8 +25,8 @@ class _Clocks:
     def __init__(self, operator: BroadcastOperator) -> None:
         self._operator = operator
 
-    def timestamp(self) -> int | None:
-        return self._operator._timestamp
+    def timestamp(self) -> int:
+        return timestamp_of(self._operator._timestamp)
 
     def current_processing_time(self) -> int:
         return self._operator.ctx.processing_time()

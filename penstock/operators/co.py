@@ -15,7 +15,7 @@ from penstock.datastream.functions import CoProcessFunction, KeyedCoProcessFunct
 from penstock.datastream.timerservice import TimeDomain, TimerService
 from penstock.operators.base import OperatorContext
 from penstock.operators.convert import to_rows
-from penstock.operators.keyed import TimedOperator
+from penstock.operators.keyed import TimedOperator, timestamp_of
 from penstock.records import Block
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import user_key
@@ -96,8 +96,8 @@ class CoProcessContext(KeyedCoProcessFunction.OnTimerContext, CoProcessFunction.
     def timer_service(self) -> TimerService:
         return self._operator.timers
 
-    def timestamp(self) -> int | None:
-        return self._operator._timestamp
+    def timestamp(self) -> int:
+        return timestamp_of(self._operator._timestamp)
 
     def get_current_key(self) -> Any:
         return user_key(self._operator.ctx.state.key())

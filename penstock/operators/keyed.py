@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.constants import MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import ATOMS, own
 from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
@@ -62,6 +63,11 @@ class Collector:
             for tag, (values, stamps) in sides.items():
                 operator.ctx.metrics.records_out += len(values)
                 operator.ctx.output.side(tag, Rows(values, stamps))
+
+
+def timestamp_of(stamp: int | None) -> int:
+    """What `ctx.timestamp()` says: the smallest long for a record without event time, as in PyFlink."""
+    return MIN_LONG_VALUE if stamp is None else stamp
 
 
 class TimedOperator(Operator):
@@ -121,8 +127,8 @@ class ProcessContext(KeyedProcessFunction.OnTimerContext, ProcessFunction.Contex
     def timer_service(self) -> TimerService:
         return self._timers
 
-    def timestamp(self) -> int | None:
-        return self._timestamp
+    def timestamp(self) -> int:
+        return timestamp_of(self._timestamp)
 
     def get_current_key(self) -> Any:
         return user_key(self._operator.ctx.state.key())

@@ -24,7 +24,18 @@ from penstock.datastream.functions import (
     WindowFunction,
 )
 from penstock.datastream.timerservice import TimeDomain
-from penstock.datastream.window import Evictor, MergingWindowAssigner, Trigger, TriggerResult, WindowAssigner
+from penstock.datastream.window import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    CountWindow,
+    Evictor,
+    GlobalWindow,
+    GlobalWindows,
+    MergingWindowAssigner,
+    Trigger,
+    TriggerResult,
+    WindowAssigner,
+)
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.aligned_windows import AlignedWindows, is_aligned
 from penstock.operators.base import OperatorContext
@@ -58,11 +69,10 @@ class WindowOperator(TimedOperator):
     """Windows of a keyed stream, or with `selector` None of a whole stream.
 
     Each time a pane fires, `function` is called with its contents; without a function the reduced or aggregated value
-    itself is emitted. Results carry the window's max_timestamp. Elements none of whose windows can still take them go
+    itself is emitted. Results carry the window's max_timestamp; those of count and global windows, which have no end, the
+    timestamp of the record or timer that fired them, as in PyFlink. Elements none of whose windows can still take them go
     to the side output `late_tag`, or are counted in `metrics.late_dropped`.
     """
-
-    gives_timestamps = True
 
     def __init__(
         self,
@@ -91,6 +101,9 @@ class WindowOperator(TimedOperator):
         self.merging = isinstance(assigner, MergingWindowAssigner)
         self.clears = isinstance(function, (ProcessWindowFunction, ProcessAllWindowFunction))
         self._event_time = self.needs_timestamps = assigner.is_event_time()
+        self.gives_timestamps = not isinstance(
+            assigner, (CountTumblingWindowAssigner, CountSlidingWindowAssigner, GlobalWindows)
+        )
         self._fast_path = fast_path
         self._check()
         self.evictor = evictor
@@ -121,6 +134,7 @@ class WindowOperator(TimedOperator):
     def setup(self, ctx: OperatorContext) -> None:
         super().setup(ctx)
         self._codec = WindowCodec(self.assigner)
+        self._fired_at: int | None = None  # the timestamp of the record or timer whose trigger is asked
         self._table = ctx.state.table(CONTENTS, self.contents.kind, namespaced=True)
         if self.merging:
             self._merging_table = ctx.state.table(MERGING, "value")
@@ -211,6 +225,7 @@ class WindowOperator(TimedOperator):
         kept = value if self._evicting is None else element(value, timestamp)
         contents = self.contents.first(kept) if current is MISSING else self.contents.add(current, kept)
         self._table.put(entry, contents)
+        self._fired_at = None if timestamp <= MIN_LONG_VALUE else timestamp
         result = self.trigger.on_element(value, timestamp, window, self._trigger_context.at(namespace))
         if result is not _CONTINUE:
             self._apply(result, window, namespace, stored)
@@ -278,6 +293,7 @@ class WindowOperator(TimedOperator):
             if state_window is None:
                 return  # a timer its trigger left behind when the window was merged or dropped
             stored = self._codec.namespace(state_window)
+        self._fired_at = timestamp if event_time else None
         fire = self.trigger.on_event_time if event_time else self.trigger.on_processing_time
         result = fire(timestamp, window, self._trigger_context.at(namespace))
         if result is not _CONTINUE:
@@ -324,12 +340,13 @@ class WindowOperator(TimedOperator):
         """Call the window function of the current key and collect what it gives."""
         inputs = self.contents.inputs(contents)
         function = self.function
+        stamp = self._fired_at if isinstance(window, (CountWindow, GlobalWindow)) else window.max_timestamp()
         key = user_key(self.ctx.state.current_key)
         match function:
             case None:
                 for result in inputs:  # copies already
                     self.collector.main.append(result)
-                    self.collector.stamps.append(window.max_timestamp())
+                    self.collector.stamps.append(stamp)
                 return
             case ProcessWindowFunction():
                 results: Any = function.process(key, self._window_context.at(window, namespace), inputs)
@@ -339,7 +356,7 @@ class WindowOperator(TimedOperator):
                 results = function.process(self._window_context.at(window, namespace), inputs)
             case _:
                 results = function.apply(window, inputs)
-        self.collector.take(results, window.max_timestamp())
+        self.collector.take(results, stamp)
 
     def clear_function(self, window: Any, namespace: WindowNamespace) -> None:
         """The pane is dropped: let the window function clear its state."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.common.constants import MIN_LONG_VALUE
 from penstock.common.typeinfo import Types
 from penstock.datastream.functions import (
     FilterFunction,
@@ -37,7 +38,7 @@ class Counting(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         self.count.update((self.count.value() or 0) + 1)
         timestamp = ctx.timestamp()
-        if timestamp is not None:
+        if timestamp > MIN_LONG_VALUE:  # it has one
             ctx.timer_service().register_event_time_timer(timestamp + 10)
         else:
             ctx.timer_service().register_processing_time_timer(ctx.timer_service().current_processing_time() + 10)

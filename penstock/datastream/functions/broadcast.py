@@ -28,8 +28,8 @@ class BaseBroadcastProcessFunction(Function):
 
     class BaseContext(ABC):
         @abstractmethod
-        def timestamp(self) -> int | None:
-            """The element's event time, None without one."""
+        def timestamp(self) -> int:
+            """The element's event time, the smallest long (-2**63) without one."""
 
         @abstractmethod
         def current_processing_time(self) -> int: ...

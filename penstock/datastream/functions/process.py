@@ -24,8 +24,8 @@ class ProcessFunction(Function):
             """Only for reading the clocks: timers need a keyed stream."""
 
         @abstractmethod
-        def timestamp(self) -> int | None:
-            """The record's event time, None without one."""
+        def timestamp(self) -> int:
+            """The record's event time, the smallest long (-2**63) without one."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None: ...
@@ -42,8 +42,8 @@ class KeyedProcessFunction(Function):
         def timer_service(self) -> TimerService: ...
 
         @abstractmethod
-        def timestamp(self) -> int | None:
-            """The record's event time, None without one; in `on_timer` the timer's."""
+        def timestamp(self) -> int:
+            """The record's event time, the smallest long (-2**63) without one; in `on_timer` the timer's."""
 
     class OnTimerContext(Context):
         @abstractmethod
@@ -66,7 +66,7 @@ class CoProcessFunction(Function):
             """Only for reading the clocks: timers need keyed streams."""
 
         @abstractmethod
-        def timestamp(self) -> int | None: ...
+        def timestamp(self) -> int: ...
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None: ...
@@ -86,7 +86,7 @@ class KeyedCoProcessFunction(Function):
         def timer_service(self) -> TimerService: ...
 
         @abstractmethod
-        def timestamp(self) -> int | None: ...
+        def timestamp(self) -> int: ...
 
     class OnTimerContext(Context):
         @abstractmethod
