@@ -133,19 +133,22 @@ def _timestamps(values: Sequence[Any], kind: pa.DataType, types: set[type]) -> N
     _ONE_BY_ONE_TIMESTAMPS(values, kind, types)
 
 
-def _single_precision(values: Sequence[Any], kind: pa.DataType, types: set[type]) -> None:
+def _narrow_floats(values: Sequence[Any], kind: pa.DataType, types: set[type]) -> None:
     _FLOATS(values, kind, types)
     if types == {float}:
         wide = pa.array(values, pa.float64())
-        if not pc.any(pc.and_(pc.is_finite(wide), pc.greater(pc.abs(wide), _LARGEST_SINGLE))).as_py():
+        if not pc.any(pc.and_(pc.is_finite(wide), pc.greater(pc.abs(wide), _LARGEST[kind]))).as_py():
             return
     for position, value in enumerate(values):
-        if isinstance(value, float) and not math.isinf(value) and abs(value) > _LARGEST_SINGLE:
+        if isinstance(value, float) and not math.isinf(value) and abs(value) > _LARGEST[kind]:
             raise DoesNotFit(position, value, kind, "it would become infinite")
 
 
 # Half a step above the largest one still rounds down to it.
-_LARGEST_SINGLE: Final = float(np.finfo(np.float32).max) * (1 + 2.0**-25)
+_LARGEST: Final = {
+    pa.float32(): float(np.finfo(np.float32).max) * (1 + 2.0**-25),
+    pa.float16(): float(np.finfo(np.float16).max),
+}
 
 _FLOATS: Final = _leaf({float, int}, (float, int, np.floating, np.integer), _no_boolean)
 _ONE_BY_ONE_TIMESTAMPS: Final = _leaf((), (datetime.datetime, np.datetime64), _same_zone)
@@ -229,7 +232,7 @@ def _unknown(values: Sequence[Any], kind: pa.DataType, types: set[type]) -> None
 _RULES: Final[list[tuple[Callable[[pa.DataType], bool], Checker]]] = [
     (_t.is_integer, _leaf({int}, (int, np.integer), _no_boolean)),
     (_t.is_float64, _FLOATS),
-    (_t.is_float32, _single_precision),
+    (lambda k: _t.is_float32(k) or _t.is_float16(k), _narrow_floats),
     (_t.is_boolean, _leaf({bool}, (bool, np.bool_), _any)),
     (lambda k: _t.is_string(k) or _t.is_large_string(k) or _t.is_string_view(k), _leaf({str}, (str,), _any)),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
@@ -20,7 +21,10 @@ def exact_add(a: Any, b: Any) -> Any:
 
 
 def is_less(a: Any, b: Any) -> bool:
-    """Whether a is less than b; of two zeros the negative one is, as in Flink."""
+    """Whether a is less than b; of two zeros the negative one is, as in Flink. Of moments the earlier one is: Python compares
+    what clocks show where both are of one zone, and in autumn they show an hour twice."""
+    if isinstance(a, datetime.datetime) and a.tzinfo is not None:
+        return bool(a.astimezone(datetime.UTC) < b.astimezone(datetime.UTC))
     if a < b:
         return True
     return a == b == 0 and isinstance(a, float) and isinstance(b, float) and math.copysign(1, a) < math.copysign(1, b)

@@ -172,6 +172,8 @@ def _sum(so_far: Any, value: Any) -> Any:
     if so_far is None:
         if isinstance(value, (str, bytes, list, tuple, dict)):  # which have a +, but no sum
             raise TypeError(f"{value!r} cannot be summed: only numbers and durations can")
+        if isinstance(value, float):
+            return 0.0 + value  # as columns are summed, and SQL: of -0.0 only the sum is 0.0
         return int(value) if isinstance(value, bool) else value
     return exact_add(so_far, value)
 

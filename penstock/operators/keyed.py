@@ -211,8 +211,9 @@ class ProcessOperator(TimedOperator):
 
 def _key_values(column: pa.Array) -> Iterable[Any]:
     values = column_values(column)
-    floats = pa.types.is_floating(column.type) or pa.types.is_nested(column.type)
-    return map(normal_key, values) if floats else values
+    kind = column.type
+    plain = not (pa.types.is_floating(kind) or pa.types.is_nested(kind) or (pa.types.is_timestamp(kind) and kind.tz))
+    return values if plain else map(normal_key, values)
 
 
 class KeyedReduceOperator(Operator):

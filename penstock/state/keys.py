@@ -3,7 +3,7 @@
 State tables are dicts, and dicts compare with `==`. For two floats that is wrong: NaN equals nothing, so that every record
 would be a key of its own, and 0.0 equals -0.0, which Flink keeps apart. So inside of state a key is in its *normal* form:
 there is one NaN, which equals itself, and one -0.0, which equals nothing else; alone or inside of tuples and Rows. Users
-are shown the plain float again (`user_key`).
+are shown the plain float again (`user_key`). And two moments are two keys, also where a clock shows the same for both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NEGATIVE_ZERO: Final = ExactFloat("-0.0")
 
 # Of these every value is its own normal form.
 PLAIN_KEYS: Final = frozenset(
-    {str, int, bool, bytes, type(None), datetime.date, datetime.datetime, datetime.time, datetime.timedelta, uuid.UUID}
+    {str, int, bool, bytes, type(None), datetime.date, datetime.time, datetime.timedelta, uuid.UUID}
 )
 
 
@@ -102,7 +102,16 @@ def _rebuilt(key: Any, of_float: Callable[[float], float]) -> Any:
         return of_float(float(key))
     if isinstance(key, decimal.Decimal) and key.is_nan():
         return of_float(float("nan"))
+    if isinstance(key, datetime.datetime) and key.tzinfo is not None:
+        return _moment(key)
     return key
+
+
+def _moment(key: datetime.datetime) -> datetime.datetime:
+    """Python compares two moments of one zone by what a clock shows, which is the same for two in the hour that comes twice
+    in autumn. Only those are in UTC."""
+    other = key.replace(fold=1 - key.fold)
+    return key if other.utcoffset() == key.utcoffset() else key.astimezone(datetime.UTC)
 
 
 def _same(one: Any, other: Any) -> bool:
