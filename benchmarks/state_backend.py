@@ -30,6 +30,7 @@ from penstock.checkpoint.restore import contents_for, encode_contents
 from penstock.checkpoint.storage import LocalStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.operators.subtask_snapshot import SnapshotContents, grouped
+from penstock.protocol.input_facts import Lineage
 from penstock.state.backend import OperatorState
 from penstock.state.rocksdb import RocksDBKeyspace
 from penstock.state.rocksdb_settings import MIB, RocksDBSettings
@@ -116,7 +117,13 @@ def subtask(number: int, keys: int, memory: int, work: Path) -> dict[str, Any]:
         state = OperatorState("op", 128, keyspace)
         task = TaskState(vertex="op", subtask=0, parallelism=1, handles=tuple(handles))
         for contents in contents_for(
-            _manifest(task), state_id="op", operators=["op"], subtask=0, parallelism=1, read=store.read_state
+            _manifest(task),
+            state_id="op",
+            operators=["op"],
+            subtask=0,
+            parallelism=1,
+            lineage=Lineage(fingerprint="", sources=frozenset()),
+            read=store.read_state,
         ):
             for delta in contents.tables:
                 state.restore(delta, range(128))

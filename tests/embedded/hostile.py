@@ -464,7 +464,7 @@ class HostileRun:
         if saved is None:
             return None, False
         epoch = int(savepoint.load(saved).epoch)
-        if demon.stopped is None:
+        if demon.stopped is None or demon.replaced:
             # The job went on after the savepoint: what it has done since is not part of what goes on from there.
             self._tell(f"the job is left where it is; another goes on from the savepoint of epoch {epoch}")
             self._kept.append((self._lineage, epoch))
@@ -569,6 +569,7 @@ class _Demon:
     def __init__(self, run: HostileRun, runtime: EmbeddedJob, rng: random.Random, *, last: bool) -> None:
         self._run, self._runtime, self._rng, self._last = run, runtime, rng, last
         self._asked: list[SavepointRequest] = []
+        self.replaced = False  # another driver has gone on with the job, whatever this one says of it
 
     @property
     def stopped(self) -> str | None:
@@ -614,6 +615,7 @@ class _Demon:
             case "cancel":
                 self._runtime.cancel()
             case "replaced":
+                self.replaced = True
                 self._run.replaced()
                 if self._rng.random() < 0.5:  # the user ends the driver that is no longer the job's, and all it has
                     master = self._runtime.master
