@@ -312,6 +312,7 @@ class _Attempt:
         self._error: BaseException | None = None
         self._timeout_s = job._job.settings.epoch_timeout_ms / 1000
         self.log: SparkLog | None = None
+        self._query: StreamingQuery | None = None
 
     def on_batch(self, frame: DataFrame, batch: int) -> None:
         try:
@@ -379,8 +380,10 @@ class _Attempt:
             f"epoch {plan.epoch} did not end within {self._timeout_s:.0f} s and was given up; a slow function or sink may need a "
             "larger penstock.epoch.timeout",
         )
-        if hangs:
-            self._spark_job._session.sparkContext.cancelAllJobs()
+        if (
+            hangs and self._query is not None
+        ):  # Spark's job group is the run: other jobs of the session are not ours to end
+            self._spark_job._session.sparkContext.cancelJobGroup(self._query.runId)
 
     def _explain(self, error: BaseException) -> BaseException:
         """The slot's own words instead of Spark's wrapping of them."""
@@ -394,6 +397,7 @@ class _Attempt:
         return explained
 
     def wait(self, query: StreamingQuery, cancelled: threading.Event) -> BaseException | None:
+        self._query = query
         context = self._spark_job._session.sparkContext
         watch = ExecutorWatch(
             self._master.notices, lambda: len(executor_hosts(context)), f"{self._registry.host}"

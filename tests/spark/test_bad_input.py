@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,17 @@ class HangsOnce(MapFunction):
         return value
 
 
-def test_an_epoch_that_hangs_is_given_up_and_replayed(
+def _await(path: str) -> str:
+    while not Path(path).exists():
+        time.sleep(0.05)
+    return "done"
+
+
+def test_an_epoch_that_hangs_is_given_up_and_replayed_and_no_other_job_of_the_session_notices(
     spark: SparkSession, configuration: Configuration, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    proof = tmp_path / "hung"
+    proof, go, others = tmp_path / "hung", tmp_path / "go", ThreadPoolExecutor(1)
+    other = others.submit(lambda: spark.sparkContext.parallelize([str(go)], 1).map(_await).collect())
     configuration.set_string("penstock.epoch.timeout", "12 s")
     env = environment(configuration)
     # More than one attempt: on a busy machine the first epoch, which starts the slots, may be given up as well.
@@ -98,6 +106,10 @@ def test_an_epoch_that_hangs_is_given_up_and_replayed(
     assert sorted(collect(env, HangsOnce(7, str(proof)), list(range(10)))) == list(range(10))
     assert proof.exists()
     assert "did not end within 12 s" in caplog.text
+    assert not other.done()
+    go.write_text("")
+    assert other.result(60) == ["done"]
+    others.shutdown()
 
 
 class FailsOnceAt(MapFunction):
