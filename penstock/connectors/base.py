@@ -163,6 +163,10 @@ class Committer(ABC):
         """Called before a driver runs the job, until it does not raise. ConfigurationError for what cannot work however often
         it is tried (a table that is not there) ends the job; for other errors the restart strategy is asked."""
 
+    def take_over(self) -> None:  # noqa: B027 - optional hook
+        """Called at (re)start for all sinks before any of them commits: end what earlier attempts have left open, where others
+        may wait for it. What it raises is not looked at; `commit` meets it again."""
+
     @abstractmethod
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
         """Idempotent: called again with the same arguments after a crash whose moment is unknown. `committables`

@@ -7,6 +7,7 @@ manifest lists the output, and a recovery commits it again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -126,6 +127,9 @@ class SinkCommits:
     def recover(self, manifest: Manifest | None, epoch: int) -> None:
         """The driver may have died between manifest and commit: commit again, it is idempotent. A sink that cannot does not keep
         the others from it: it may be waiting for what they bring."""
+        for committer in self.committers.values():
+            with contextlib.suppress(Exception):  # its commit meets that again, if there is anything to commit
+                committer.take_over()
         failed: list[Exception] = []
         for sink_id, committer in self.committers.items():
             try:

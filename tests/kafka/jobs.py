@@ -52,6 +52,7 @@ def sink(
     topic: str,
     guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE,
     properties: Mapping[str, str] | None = None,
+    prefix: str | None = None,
 ) -> KafkaSink:
     serializer = (
         KafkaRecordSerializationSchema.builder()
@@ -65,7 +66,7 @@ def sink(
         .set_bootstrap_servers(topics.servers)
         .set_record_serializer(serializer)
         .set_delivery_guarantee(guarantee)
-        .set_transactional_id_prefix(f"job-{topic}")
+        .set_transactional_id_prefix(prefix or f"job-{topic}")
         .set_properties(properties or {})
         .build()
     )

@@ -239,6 +239,48 @@ def test_an_older_attempt_is_fenced_by_a_newer_one(topics: Topics, tmp_path: Pat
     assert len(topics.values(out)) == 6
 
 
+def test_of_two_sinks_neither_misses_its_marker_nor_waits_because_of_what_the_other_left_open(
+    topics: Topics, tmp_path: Path
+) -> None:
+    """Their markers are in one partition, and nobody reads past an open transaction: the one sink's newest marker is behind what
+    the other has left open, which only that other can end, or the broker, in ten minutes."""
+    first, second = topics.create(), topics.create()
+    patient = {"transaction.timeout.ms": "600000", "penstock.wait.ms": "4000"}
+    sinks = {
+        uid: sink(topics, out, properties=patient, prefix=f"both-{first}") for uid, out in (("a", first), ("b", second))
+    }
+    storage = LocalStorage(tmp_path)
+
+    def stage(uid: str, epoch: int) -> list[Any]:
+        context = WriterContext(job_id="job", sink_id=uid, subtask=0, parallelism=1, storage=storage)
+        writer = sinks[uid].create_writer(context)
+        writer.begin_epoch(epoch, "a")
+        writer.write(Rows(["1:0", "1:1", "1:2"]))
+        return writer.prepare_commit()
+
+    def drivers() -> dict[str, Any]:
+        made = {uid: one.create_committer(uid) for uid, one in sinks.items()}
+        for committer_ in reversed(made.values()):
+            committer_.open(storage)
+            committer_.check()
+        return made
+
+    output, dying, fired = {uid: stage(uid, 2) for uid in sinks}, drivers(), list[str]()
+    dying["b"].commit(1, stage("b", 1))
+    left_open = dying["a"]._producer
+    dying["a"]._producer = _Interrupted(left_open, "before", SimulatedCrash("the answer never came"), fired)
+    with pytest.raises(SimulatedCrash):
+        dying["a"].commit(2, output["a"])
+    dying["b"].commit(2, output["b"])
+    assert fired == ["before"]
+    assert topics.ends(first) != topics.ends(first, committed=False), "a transaction is open"
+    after = drivers()
+    for uid in ("b", "a"):
+        after[uid].commit(2, output[uid])
+    assert len(topics.values(first)) == 3
+    assert len(topics.values(second)) == 6
+
+
 def test_large_output_is_a_file_that_goes_when_it_is_committed(topics: Topics, tmp_path: Path) -> None:
     out = topics.create()
     storage, committer_, large = staged(topics, out, tmp_path, 1, size=5000)

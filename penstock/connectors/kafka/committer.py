@@ -34,7 +34,7 @@ class TransactionCommitter(StagedCommitter):
         self._transactional_id = f"{prefix}-{sink_id}"
         self._markers = MarkerTopic(cluster, prefix)
         self._producer: Any = None
-        self._marker = Marker()
+        self._marker: Marker | None = None  # None: not read since the transactional id was taken over
 
     def check(self) -> None:
         """Brokers are there, the user may write to its topics, and older attempts are fenced."""
@@ -48,14 +48,19 @@ class TransactionCommitter(StagedCommitter):
             self._producer = None
             raise
 
+    def take_over(self) -> None:
+        if self._producer is None:
+            self._begin_life()
+
     def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
         try:
-            if self._producer is None:
-                self._begin_life()
+            self.take_over()
+            if self._marker is None:
+                self._marker = self._markers.read(self.sink_id)
             if name in self._marker.commits:
                 _log.info("sink %s: epoch %d is in Kafka already", self.sink_id, epoch)
             else:
-                self._transact(epoch, name, staged)
+                self._marker = self._transact(epoch, name, staged, self._marker.after(epoch, name))
         except BaseException:
             self._producer = (
                 None  # its transaction is in an unknown state: the next attempt fences it and asks the marker
@@ -75,12 +80,12 @@ class TransactionCommitter(StagedCommitter):
         )
         with self._transactional("taking over the transactional id"):
             producer.init_transactions(self._cluster.wait_s)
-        # Only now: nobody else can commit any more, and what was under way has been decided.
-        self._marker = self._markers.read(self.sink_id)
-        self._producer = producer
+        # From now on nobody else can commit, and what was under way has been decided: the marker may be read. It is read when
+        # it is needed, because what other sinks of the job have left open, which they end here, is in its way.
+        self._producer, self._marker = producer, None
 
-    def _transact(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
-        producer, marker, delivery = self._producer, self._marker.after(epoch, name), Delivery()
+    def _transact(self, epoch: int, name: str, staged: Sequence[StagedOutput], marker: Marker) -> Marker:
+        producer, delivery = self._producer, Delivery()
         topics: set[str] = set()
         with self._transactional(f"committing epoch {epoch}", topics):
             producer.begin_transaction()
@@ -97,7 +102,7 @@ class TransactionCommitter(StagedCommitter):
                 producer.flush(1.0)
                 delivery.check(self._cluster)
                 raise
-        self._marker = marker
+        return marker
 
     def _transactional(self, what: str, topics: set[str] | None = None) -> _Explaining:
         return _Explaining(

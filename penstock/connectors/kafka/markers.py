@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.connectors.kafka.client import Cluster, KafkaError, confluent_kafka
-from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
+from penstock.connectors.kafka.offsets import KafkaTopicPartition, list_offsets
 from penstock.connectors.kafka.serialization import MessageColumns
 
 _VERSION = 1
@@ -77,11 +77,12 @@ class MarkerTopic:
         )
 
     def read(self, sink_id: str) -> Marker:
-        """The newest committed marker of a sink."""
-        partition = KafkaTopicPartition(self.topic, 0)
+        """The newest committed marker of a sink. The end is that of all messages: up to it nothing may be open, because a
+        committed marker may be behind what another sink left open. That is waited for."""
+        partition, specs = KafkaTopicPartition(self.topic, 0), confluent_kafka().admin.OffsetSpec
         admin = self._cluster.admin()
-        (end,) = KafkaOffsetsInitializer.latest().resolve(self._cluster, admin, [partition])
-        (start,) = KafkaOffsetsInitializer.earliest().resolve(self._cluster, admin, [partition])
+        (end,) = list_offsets(self._cluster, admin, [partition], specs.latest(), isolation="read_uncommitted")
+        (start,) = list_offsets(self._cluster, admin, [partition], specs.earliest())
         marker = Marker()
         for message in self._messages(start, end):
             if message.key() == sink_id.encode():
@@ -116,6 +117,8 @@ class MarkerTopic:
                     found.append(message)
                 if message.offset() is not None and message.offset() >= end - (error is None):
                     return found
-            raise self._cluster.failure(f"reading {self.topic} up to offset {end}", "no data came")
+            raise self._cluster.failure(
+                f"reading {self.topic} up to offset {end}", "no data came, or a transaction is open"
+            )
         finally:
             consumer.close()

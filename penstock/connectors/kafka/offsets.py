@@ -112,17 +112,20 @@ class KafkaOffsetsInitializer:
         return [instead[p] if offset is None else offset for p, offset in zip(partitions, found, strict=True)]
 
 
-def list_offsets(cluster: Cluster, admin: Any, partitions: Sequence[KafkaTopicPartition], spec: Any) -> list[int]:
-    """One request for all partitions. `latest` is the end that a reader of this isolation level can reach."""
+def list_offsets(
+    cluster: Cluster, admin: Any, partitions: Sequence[KafkaTopicPartition], spec: Any, *, isolation: str | None = None
+) -> list[int]:
+    """One request for all partitions. `latest` is the end that a reader of this isolation level can reach (None: the user's)."""
     if not partitions:
         return []
     library = confluent_kafka()
-    level = cluster.properties.get("isolation.level", "read_committed")
-    isolation = getattr(library.IsolationLevel, level.upper())
+    level = isolation or cluster.properties.get("isolation.level", "read_committed")
     asked = {library.TopicPartition(p.topic, p.partition): spec for p in partitions}
     what = f"asking for offsets of {len(partitions)} partitions of {sorted({p.topic for p in partitions})}"
     with cluster.attempt(what):
-        futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=cluster.wait_s)
+        futures = admin.list_offsets(
+            asked, isolation_level=getattr(library.IsolationLevel, level.upper()), request_timeout=cluster.wait_s
+        )
     found = {(tp.topic, tp.partition): result.offset for tp, result in cluster.each(futures, what).items()}
     return [found[p.topic, p.partition] for p in partitions]
 
