@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,25 +53,29 @@ class StandaloneCluster:
 
 
 @contextmanager
-def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[StandaloneCluster]:
+def standalone_cluster(
+    folder: Path, workers: int = 2, hosts: Sequence[str] = ("127.0.0.1",)
+) -> Iterator[StandaloneCluster]:
     """A master and `workers` workers with one core and 1 GiB each; logs and applications' files are below `folder`. All
-    their processes are gone afterwards."""
+    their processes are gone afterwards. `hosts` are addresses of loopback: workers at different ones are different hosts to
+    Spark, which does not start a second attempt at a task on the host of the first."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_DAEMON_MEMORY": "512m",
         "PYSPARK_PYTHON": sys.executable,
     }
     started: list[tuple[subprocess.Popen[bytes], str]] = []
 
-    def launch(name: str, command: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
+    def launch(
+        name: str, command: str, *arguments: str, host: str = "127.0.0.1"
+    ) -> tuple[subprocess.Popen[bytes], Path]:
         log = folder / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [_CLASS, command, "--host", "127.0.0.1", *arguments],
-                env=environment,
+                [_CLASS, command, "--host", host, *arguments],
+                env={**environment, "SPARK_LOCAL_IP": host},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -85,7 +89,7 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[StandaloneClu
         options = ("--cores", "1", "--memory", "1g", "--webui-port", "0", cluster.address)
         logs = []
         for number in range(workers):
-            worker, log = launch(f"worker-{number}", _WORKER, *options)
+            worker, log = launch(f"worker-{number}", _WORKER, *options, host=hosts[number % len(hosts)])
             cluster.workers.append(worker)
             logs.append(log)
         for log in logs:
