@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pickle
-import shutil
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -49,8 +47,10 @@ from penstock.spark.executors import ExecutorWatch, executor_hosts, runs_in_driv
 from penstock.spark.relay import heartbeat_relay, ingest_relay, level_relay
 from penstock.spark.session import QUERY_CONF
 from penstock.spark.spark_log import SparkLog
+from penstock.state.local_folder import LocalFolder
 
 _LAST_UPLOADS_MS = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
+_SHARED_MEMORY = "/dev/shm"
 _STOP_S = 60.0  # for Spark to stop a query
 
 _log = logging.getLogger("penstock")
@@ -224,7 +224,8 @@ class SparkJob:
         assert self.registry is not None
         self._tidy_slots()
         run = _Attempt(self, self.registry)
-        location = self._checkpoint_location()
+        folder = self._log_folder()
+        location = folder.path()
         attempt = f"{self.master.generation}.{self.master.job_attempt}"
         log = SparkLog(location=location, store=self.master.store, attempt=attempt)
         log.seed(self.master.restored, self._job.graph.slots, len(self._spark_sources))
@@ -244,14 +245,13 @@ class SparkJob:
             if query is not None and query.isActive:
                 query.stop()
             close_unused_callbacks(self._session)
-            shutil.rmtree(location, ignore_errors=True)
+            folder.remove()
 
-    def _checkpoint_location(self) -> Path:
+    def _log_folder(self) -> LocalFolder:
         """Spark's own log, thrown away with the query because ours is the truth: in memory, unless a source of Spark's keeps a
         log of all files it has seen in it."""
-        shared_memory = Path("/dev/shm")
-        in_memory = shared_memory.is_dir() and not self._spark_sources
-        return Path(tempfile.mkdtemp(prefix="penstock-", dir=shared_memory if in_memory else None))
+        in_memory = os.path.isdir(_SHARED_MEMORY) and not self._spark_sources
+        return LocalFolder((_SHARED_MEMORY,) if in_memory else (), kind="log")
 
     def _frame(self) -> DataFrame:
         assert self.registry is not None

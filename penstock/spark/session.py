@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
@@ -13,8 +14,11 @@ from pyspark.sql import SparkSession
 
 from penstock.common.redaction import hide_secret
 from penstock.errors import ConfigurationError
+from penstock.state.local_folder import LocalFolder
 
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+_SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
+_LONGEST = 60  # of a folder for sockets: with a name in it, a path may have 107 bytes
 
 # A session of our own. Every entry has its reason.
 _OWN: dict[str, str] = {
@@ -71,7 +75,7 @@ _LIVENESS: dict[str, str] = {
 
 
 # A container's own temporary folder has a path that is longer than a Unix socket's name may be.
-_ON_YARN = {"spark.python.unix.domain.socket.dir": "/tmp"}
+_ON_YARN = {_SOCKET_FOLDER: "/tmp"}
 
 
 def _defaults(master: str) -> dict[str, str]:
@@ -87,6 +91,17 @@ def _beside(submitted: SparkConf) -> dict[str, str]:
     on_yarn = submitted.get("spark.master") == "yarn"
     wanted = {_UNIX_SOCKETS: _OWN[_UNIX_SOCKETS], **_LIVENESS, **(_ON_YARN if on_yarn else {})}
     return {key: value for key, value in wanted.items() if not submitted.contains(key)}
+
+
+def _own_sockets(master: str) -> dict[str, str]:
+    """Spark's driver and its Python daemons leave their sockets behind. Where all of them are on this machine they get a folder,
+    which goes with this process, or with the next one if this is killed."""
+    parent = next((p for p in (tempfile.gettempdir(), "/tmp") if len(p) < _LONGEST and os.path.isdir(p)), None)
+    if not master.startswith("local") or parent is None:
+        return {}
+    folder = LocalFolder((parent,), kind="sockets")
+    atexit.register(folder.remove)
+    return {_SOCKET_FOLDER: str(folder.path())}
 
 
 def check_java() -> None:
@@ -113,7 +128,9 @@ def _ship(session: SparkSession, config: Mapping[str, str]) -> None:
     """Flink's keys for what the workers need beside the program: modules (.py, .zip, .egg, folders) and archives."""
     for path in filter(None, config.get("python.files", "").split(",")):
         if os.path.isdir(path):
-            path = shutil.make_archive(os.path.join(tempfile.mkdtemp(prefix="penstock-"), "modules"), "zip", path)
+            folder = LocalFolder(kind="modules")
+            atexit.register(folder.remove)
+            path = shutil.make_archive(str(folder.path() / "modules"), "zip", path)
         session.sparkContext.addPyFile(path)
     for path in filter(None, config.get("python.archives", "").split(",")):
         session.sparkContext.addArchive(path)
@@ -133,7 +150,8 @@ def _new_session(config: Mapping[str, str]) -> SparkSession:
         SparkContext._ensure_initialized()  # its configuration is in the JVM: without one SparkConf() is empty
         defaults = _beside(SparkConf())
     else:
-        defaults = _defaults(config.get("spark.master", "local"))
+        master = config.get("spark.master", "local")
+        defaults = {**_defaults(master), **_own_sockets(master)}
     settings = {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}
     _start_jvm({key: value for key, value in settings.items() if hide_secret(key, value) == value})
     for key, value in settings.items():

@@ -1,10 +1,12 @@
-"""The folder of a process for local state: removed at its end, and if it was killed, by the next one that starts here."""
+"""Folders of a process for what is of use to it alone: removed at its end, and if it was killed, by the next one that starts
+here."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import stat
 import tempfile
 import threading
 from pathlib import Path
@@ -13,14 +15,16 @@ import psutil
 
 from penstock.common.private_folders import make_private
 
-_NAME = re.compile(r"penstock-state-(\d+)-(\d+)-.*")
+_NAME = re.compile(r"penstock-[a-z]+-(\d+)-(\d+)-.*")
 
 
 class LocalFolder:
     """Made when it is first asked for. Its name says whose it is: process id and start time."""
 
-    def __init__(self, parents: tuple[str, ...] = (), *, choose: int = 0) -> None:
-        """One of `parents` (several disks: `choose` tells processes apart), else the system's temporary folder."""
+    def __init__(self, parents: tuple[str, ...] = (), *, choose: int = 0, kind: str = "state") -> None:
+        """One of `parents` (several disks: `choose` tells processes apart), else the system's temporary folder. `kind`, of
+        small letters, says what it is for."""
+        self._kind = kind
         self._parent = Path(parents[choose % len(parents)] if parents else tempfile.gettempdir())
         self._path: Path | None = None
         self._lock = threading.Lock()
@@ -30,7 +34,7 @@ class LocalFolder:
             if self._path is None:
                 make_private(self._parent)
                 _sweep(self._parent)
-                prefix = f"penstock-state-{os.getpid()}-{_started(os.getpid())}-"
+                prefix = f"penstock-{self._kind}-{os.getpid()}-{_started(os.getpid())}-"
                 self._path = Path(tempfile.mkdtemp(prefix=prefix, dir=self._parent))
             return self._path
 
@@ -49,8 +53,16 @@ def _started(pid: int) -> int | None:
 
 
 def _sweep(parent: Path) -> None:
-    """Folders of processes that are gone. Another user's stay: removing them fails, silently."""
-    for folder in parent.glob("penstock-state-*"):
+    """Folders of this user's processes that are gone, by the names above: nothing else is certainly ours."""
+    for folder in parent.glob("penstock-*"):
         match = _NAME.fullmatch(folder.name)
-        if match is not None and _started(int(match[1])) != int(match[2]):
+        if match is not None and _is_mine(folder) and _started(int(match[1])) != int(match[2]):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_mine(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:  # another process sweeps, too
+        return False
+    return found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode)

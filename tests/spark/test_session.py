@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
@@ -122,3 +124,22 @@ def test_under_spark_submit_only_the_way_to_python_workers_is_set_and_not_over_t
     assert _beside(submitted) == {sockets: "true", folder: "/tmp"}
     submitted = _Submitted(spark__master="yarn", **{sockets: "false", folder: "/run/short"})
     assert _beside(submitted) == {}
+
+
+@pytest.mark.spark
+def test_sockets_and_logs_of_spark_are_in_folders_that_are_swept(
+    spark: SparkSession, configuration: Configuration
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait(30)
+    stale = Path("/dev/shm") / f"penstock-log-{ended.pid}-1794830000000-stale"
+    stale.mkdir()
+    (stale / "metadata").write_text("of a driver that was killed")
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    with env.from_collection([1, 2]).map(lambda n: n + 1).execute_and_collect() as results:
+        assert sorted(results) == [2, 3]
+    assert not stale.exists()
+    assert list(Path("/dev/shm").glob(f"penstock-log-{os.getpid()}-*")) == []
+    sockets = Path(spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir") or "")
+    assert sockets.name.startswith(f"penstock-sockets-{os.getpid()}-")
+    assert list(sockets.glob(".*.sock"))  # that is where they are
