@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
 from penstock.checkpoint import layout
-from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.checkpoint.storage import CheckpointStorage
+from penstock.errors import StorageError
 
 _HISTORY: Final = 20
 _VERSION: Final = 1
@@ -62,7 +63,7 @@ class StatisticsKeeper:
                     CheckpointRecord(**{k: v for k, v in r.items() if k in known}) for r in stored.pop("history")
                 ]
                 self.statistics = CheckpointStatistics(**stored, history=history)
-        except (FileMissingError, OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (StorageError, OSError, ValueError, TypeError, KeyError, AttributeError):
             pass
         self.statistics.starts += 1
 

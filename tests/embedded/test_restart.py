@@ -310,6 +310,16 @@ def test_a_cancelled_job_stops_between_two_epochs_and_can_be_resumed(sink: str) 
     assert Verdict(SCRIPT, ListSink.results(sink)).exact
 
 
+def test_statistics_that_cannot_be_read_are_no_reason_not_to_start(sink: str) -> None:
+    storage = memory_storage()
+    job = counting_job(SCRIPT, sink)
+    EmbeddedJob(job, master_of(job, storage)).run()
+    flaky = FlakyStorage(storage, [StorageFault(operation="get", call=1, path_contains="statistics")])
+    EmbeddedJob(job, master_of(job, flaky)).run()
+    assert len(flaky.fired) == 1
+    assert Verdict(SCRIPT, ListSink.results(sink)).exact
+
+
 def test_a_lost_answer_is_an_error_that_says_so() -> None:
     storage = FlakyStorage(memory_storage(), [StorageFault(operation="put", call=1, kind="answer-lost")])
     with pytest.raises(StorageError, match="put of a was carried out, but its answer was lost"):
