@@ -26,6 +26,7 @@ from penstock.jobmanager.job_master import JobMaster
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.testing import EmbeddedJob, FlakyStorage, ManualClock, ScriptedSource
 from tests.embedded.jobs import KEYS, CountOperator, Pipeline, Verdict, key_of, memory_storage, settings, uneven_script
+from tests.embedded.late_storage import LateStorage
 from tests.embedded.staged import StagedSink, staged
 
 SCRIPT = uneven_script()
@@ -37,40 +38,6 @@ def sink(request: pytest.FixtureRequest) -> Iterator[str]:
     StagedSink.clear(name)
     yield name
     StagedSink.clear(name)
-
-
-class LateStorage(FlakyStorage):
-    """The first write of a path with `held` in it: `meanwhile` is called with what carries it out, which is done at the latest when
-    that returns."""
-
-    def __init__(self, inner: CheckpointStorage, held: str, meanwhile: Callable[[Callable[[], bool]], None]) -> None:
-        super().__init__(inner, ())
-        self._held, self._meanwhile = held, meanwhile
-        self.was_held = False
-
-    def put(self, path: str, data: bytes) -> None:
-        def write() -> bool:
-            self._inner.put(path, data)
-            return True
-
-        self._hold(path, write)
-
-    def put_new(self, path: str, data: bytes) -> bool:
-        return self._hold(path, lambda: self._inner.put_new(path, data))
-
-    def _hold(self, path: str, write: Callable[[], bool]) -> bool:
-        if self._held not in path or self.was_held:
-            return write()
-        self.was_held = True
-        done: list[bool] = []
-
-        def carry_out() -> bool:
-            if not done:
-                done.append(write())
-            return done[0]
-
-        self._meanwhile(carry_out)
-        return carry_out()
 
 
 def job_of(sink: str, script: list[Any] = SCRIPT, **more: Any) -> JobDescription:
@@ -166,6 +133,32 @@ def test_a_driver_does_not_mistake_its_own_late_manifest_for_what_it_goes_on_fro
     assert late.was_held
     assert epochs == [4]
     assert runtime.failures == 1, "the number is used again, as if nothing had been there"
+    exact(sink)
+
+
+def test_a_driver_that_is_replaced_while_it_notes_its_start_discards_nothing(sink: str) -> None:
+    """It goes on behind checkpoint 4 and has not come to discard what is staged behind it, when its successor has completed 6 and
+    died before it could commit that."""
+    job, storage = job_of(sink), memory_storage()
+    run_until(driver(job, storage), 4)
+
+    def replaced(carry_out: Callable[[], bool]) -> None:
+        successor = driver(job, storage)
+
+        def reach(point: str, epoch: int) -> None:
+            if (point, epoch) == ("after-manifest", 6):
+                raise Died
+
+        successor.master.reach = reach
+        with pytest.raises(JobFailedError):
+            successor.run()
+        assert staged(sink) > 0
+
+    late = LateStorage(storage, "-from-", replaced)
+    with pytest.raises(FencedError):
+        driver(job, late).run()
+    assert late.was_held
+    driver(job, storage).run()
     exact(sink)
 
 
@@ -278,6 +271,27 @@ def test_a_plan_that_the_store_carries_out_late_is_not_run_in_place_of_the_succe
         driver(first, late).run()
     assert late.was_held
     assert moments == [appears]
+    driver(second, storage).run()
+    verdict = Verdict([number(i) for i in range(100)], StagedSink.results(sink))
+    assert verdict.exact, verdict
+
+
+@pytest.mark.parametrize("sizes", [(5, 11), (11, 5)])
+def test_a_replaced_driver_that_plans_on_does_not_add_to_its_successors_plans(
+    sizes: tuple[int, int], sink: str
+) -> None:
+    """Both have planned epoch 7, the successor has died, and the replaced one plans 8 behind its own 7."""
+    storage = memory_storage()
+    first, second = (numbers_job(sink, size) for size in sizes)
+
+    def replaced(carry_out: Callable[[], bool]) -> None:
+        just_before = LateStorage(storage, "epochs/7.json", lambda own: carry_out())
+        run_until(driver(second, just_before), 7)
+
+    late = LateStorage(storage, "epochs/7.json", replaced)
+    run_until(driver(first, late), 8)
+    assert late.was_held
+    assert storage.exists("epochs/8.json")
     driver(second, storage).run()
     verdict = Verdict([number(i) for i in range(100)], StagedSink.results(sink))
     assert verdict.exact, verdict

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from penstock.checkpoint.layout import epoch_plan
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.errors import FencedError
+from penstock.errors import FencedError, StorageError
 from penstock.jobmanager.admission import Admission
 from penstock.jobmanager.description import JobDescription
 from penstock.jobmanager.epoch import EpochPlan, TaskAck
@@ -20,6 +20,7 @@ from penstock.jobmanager.source_planner import SourcePlanner
 from penstock.protocol.ids import Generation, TaskId, VertexId
 from penstock.testing import Epoch, ListSink, ScriptedSource
 from tests.embedded.jobs import Pipeline, memory_storage, settings
+from tests.embedded.late_storage import LateStorage
 
 NO_SPARK = SparkInput(finished={})
 QUIET = [("a", 0, 0), Epoch(), Epoch(), ("a", 0, 1), Epoch(), ("a", 0, 2)]  # nothing new in the second epoch
@@ -164,3 +165,22 @@ def test_a_replaced_driver_cannot_plan_an_epoch_that_its_successor_has_planned()
     with pytest.raises(FencedError, match="epoch 2 was planned by generation 2"):
         plan(replaced, 2, STARTED + 7)
     assert storage.get(epoch_plan(2)) == logged
+
+
+def test_a_plan_of_a_failed_attempt_that_the_store_carries_out_late_is_not_run_again() -> None:
+    """The store answers with an error; the same driver goes back and plans the epoch otherwise; then the first plan is written."""
+    waiting: list[Callable[[], bool]] = []
+
+    def fails(carry_out: Callable[[], bool]) -> None:
+        waiting.append(carry_out)
+        raise StorageError("simulated: timed out")
+
+    storage = memory_storage()
+    late, job = LateStorage(storage, "epochs/1.json", fails), job_of([("a", 0, 0)])
+    with pytest.raises(StorageError):
+        plan(planner_of(job, late), 1)
+    assert plan(planner_of(job, late), 1, STARTED + 5) is not None
+    waiting.pop()()
+    again = plan(planner_of(job, storage), 1, STARTED + 9)
+    assert again is not None
+    assert again.processing_time == STARTED + 5, "the plan that was run"
