@@ -49,6 +49,7 @@ from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch,
 from penstock.protocol.ids import Generation, TaskId
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 _log = logging.getLogger("penstock")
 
 
@@ -203,6 +204,20 @@ class JobMaster:
         self._repeated.failed(
             error, self.epoch + 1, None if self.restored is None else int(self.restored.checkpoint_id)
         )
+
+    def cause_of(self, error: E) -> E | FencedError:
+        """What ended an attempt. A driver that was replaced stumbles over what its successor no longer needs, such as an older
+        checkpoint: nothing is damaged then, and that it was replaced is what its user should read."""
+        if self.storage is None or not self.generation or isinstance(error, FencedError):
+            return error
+        try:
+            ownership.check_current(self.storage, self.generation)
+        except FencedError as replaced:
+            replaced.__cause__ = error
+            return replaced
+        except Exception:  # the store is away: nothing is known
+            return error
+        return error
 
     def abandon_requests(self, *, ended: bool = False) -> None:
         """What an epoch should have brought that did not complete is given up; the job goes on, and it can be asked for

@@ -136,6 +136,7 @@ class SparkJob:
             return
 
     def _wait_or_fail(self, error: BaseException) -> None:
+        error = self.master.cause_of(error)
         self.on_failure(error)
         self.master.failed(error)
         if is_final(error, self._job.settings):

@@ -126,6 +126,7 @@ class EmbeddedJob:
                 if isinstance(error, SimulatedCrash):
                     self._start_new_process(error)
                 else:
+                    error = self.master.cause_of(error)
                     self._restart_or_fail(error)
                 return
             except JobFailedError:

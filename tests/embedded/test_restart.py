@@ -13,9 +13,10 @@ from penstock.checkpoint.storage import CheckpointStorage, LocalStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.base import Committer
-from penstock.errors import FencedError, JobFailedError, StorageError, UserFunctionError
+from penstock.errors import CorruptSnapshotError, FencedError, JobFailedError, StorageError, UserFunctionError
 from penstock.graph.partitioner import Hash
 from penstock.jobmanager.description import JobDescription
+from penstock.jobmanager.epoch import EpochReport
 from penstock.operators.base import Operator
 from penstock.records import Block
 from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ManualClock, ScriptedSource, StorageFault
@@ -296,6 +297,23 @@ def test_a_fenced_job_stops_and_asks_no_strategy(sink: str) -> None:
         runtime.run()
     assert runtime.failures == 0
     assert ListSink.commits(sink) == [1, 2, 2], "the newcomer commits again what it finds; the old one nothing more"
+
+
+def test_a_replaced_driver_that_misses_a_checkpoint_says_that_it_was_replaced(sink: str) -> None:
+    """Its successor has subsumed the checkpoint that it would go back to."""
+    storage = memory_storage()
+    job = counting_job(SCRIPT, sink, job=settings(restart=THREE_TIMES))
+    runtime = EmbeddedJob(job, master_of(job, storage))
+
+    def replaced(report: EpochReport) -> None:
+        if report.epoch == 2:
+            master_of(job, storage).start()
+            raise CorruptSnapshotError("checkpoints/chk-2/manifest.json: there is no such checkpoint")
+
+    runtime.master.on_report = replaced
+    with pytest.raises(FencedError, match="was replaced by 2") as caught:
+        runtime.run()
+    assert "there is no such checkpoint" in str(caught.value.__cause__)
 
 
 def test_a_cancelled_job_stops_between_two_epochs_and_can_be_resumed(sink: str) -> None:
