@@ -11,7 +11,7 @@ from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
 from penstock.common import Configuration, RestartStrategies
 from penstock.datastream import JobManagerCheckpointStorage, StreamExecutionEnvironment
-from penstock.errors import JobFailedError, SlotError, StorageError
+from penstock.errors import JobFailedError, StorageError
 from penstock.slot.registry import SlotRegistry
 from penstock.slot.remote_storage import open_in_slot
 
@@ -48,7 +48,7 @@ def test_state_that_is_too_large_for_the_driver_is_refused_with_what_to_do(remot
 
 def test_another_token_reaches_nothing(registry: SlotRegistry) -> None:
     stranger = open_in_slot("driver:///x", str(registry.host), registry.port, "no")
-    with pytest.raises(SlotError, match="wrong token"):
+    with pytest.raises(StorageError, match="does not know the token"):
         stranger.get("a")
 
 

@@ -1,0 +1,401 @@
+"""The sabotages: the old behaviour of each hole that was closed, and the classics (a timer dropped, a commit too early)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.sabotage import Mutant
+
+_SOCKETS: Final = "tests/connectors/test_socket_source.py"
+_STRANGERS: Final = "tests/slot/test_strangers.py"
+_CHALLENGE: Final = "tests/jobmanager/test_challenge.py"
+_CROSSING: Final = "tests/slot/test_errors_cross.py"
+_SPECIFICATION: Final = "tests/embedded/test_changed_specification.py"
+_HOSTILE: Final = "tests/embedded/test_hostile_runs.py"
+_LAST: Final = "tests/embedded/test_last_checkpoint.py"
+_REPLACED: Final = "tests/embedded/test_replaced_driver.py"
+_SAVED: Final = "tests/embedded/test_savepoint_output.py"
+_SENDERS: Final = "tests/embedded/test_changed_senders.py"
+_FLOATS: Final = "tests/embedded/test_float_keys.py"
+_VALUES: Final = "tests/embedded/test_values_not_objects.py"
+_CAPTURE: Final = "tests/datastream/test_capture.py"
+_STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
+
+_CHECKPOINTS: Final = (
+    Mutant(
+        name="a declined last checkpoint counts as done",
+        file="penstock/jobmanager/job_master.py",
+        old="committed = self.store is None or self._commits.covers(epoch)",
+        new="committed = True",
+        tests=(f"{_LAST}::test_a_bounded_job_whose_last_checkpoint_is_declined_does_not_end_without_its_output",),
+    ),
+    Mutant(
+        name="a rescale goes on from a declined checkpoint",
+        file="penstock/jobmanager/rescales.py",
+        old="if isinstance(asked, PendingRescale) and committed:",
+        new="if isinstance(asked, PendingRescale):",
+        tests=(f"{_LAST}::test_a_rescaling_whose_checkpoint_is_declined_does_not_come_about",),
+    ),
+    Mutant(
+        name="a savepoint is reported before its output is committed",
+        file="penstock/jobmanager/commits.py",
+        old="            save=save,\n        )\n        return self._checkpoints",
+        new="        )\n        if save is not None:\n            save()\n        return self._checkpoints",
+        tests=(f"{_SAVED}::test_a_savepoint_while_uploads_are_slow_and_then_the_job_dies",),
+    ),
+    Mutant(
+        name="a driver discards before it has said where it starts",
+        file="penstock/jobmanager/recovery.py",
+        old="    store.begin(generation, None if own is None else own.checkpoint_id)\n",
+        new="",
+        tests=(f"{_REPLACED}::test_a_manifest_that_appears_when_the_successor_has_begun_is_never_resumed_from",),
+    ),
+    Mutant(
+        name="output is committed by a driver replaced while it wrote its manifest",
+        file="penstock/jobmanager/manifests.py",
+        old="            ownership.check_current(store.storage, manifest.generation)\n        case Fenced",
+        new="            pass\n        case Fenced",
+        tests=(f"{_REPLACED}::test_a_manifest_that_appears_when_the_successor_has_begun_is_never_resumed_from",),
+    ),
+    Mutant(
+        name="a driver mistakes its own late manifest for its history",
+        file="penstock/jobmanager/job_master.py",
+        old="if self.store is not None and self.store.in_doubt:",
+        new="if False and self.store is not None and self.store.in_doubt:",
+        tests=(f"{_REPLACED}::test_a_driver_does_not_mistake_its_own_late_manifest_for_what_it_goes_on_from",),
+    ),
+    Mutant(
+        name="a replaced driver deletes its successor's checkpoints",
+        file="penstock/jobmanager/job_master.py",
+        old="            self._renew()\n            self.store.begin(self.generation, None)\n",
+        new="            self.store.generation = None\n",
+        tests=(f"{_REPLACED}::test_a_replaced_driver_that_is_cancelled_deletes_nothing",),
+    ),
+    Mutant(
+        name="a plan is written over another driver's",
+        file="penstock/jobmanager/plan_log.py",
+        old="        if self._storage.put_new(path, data) or (present := self._storage.get(path)) == data:\n            return\n",
+        new='        self._storage.put(path, data)\n        return\n        present = b""\n',
+        tests=(
+            "tests/jobmanager/test_planning.py::test_a_plan_of_a_failed_attempt_that_the_store_carries_out_late_is_not_run_again",
+        ),
+    ),
+    Mutant(
+        name="plans of a replaced driver count",
+        file="penstock/checkpoint/lineage.py",
+        old="return all(epoch <= start.planned for generation, start in starts.items() if generation > by)",
+        new="return True",
+        tests=(f"{_REPLACED}::test_a_replaced_driver_that_plans_on_does_not_add_to_its_successors_plans",),
+    ),
+    Mutant(
+        name="a stop is reported before the job has ended",
+        file="penstock/jobmanager/savepoints.py",
+        old="        if not self.request.stop:\n            self.request.answer",
+        new="        if True:\n            self.request.answer",
+        tests=(f"{_LAST}::test_a_stop_is_not_reported_when_the_job_goes_on_after_all",),
+    ),
+    Mutant(
+        name="a repeated failure is not noticed",
+        file="penstock/jobmanager/repeated_failures.py",
+        old="        self._in_a_row += 1\n",
+        new="        pass\n",
+        tests=("tests/jobmanager/test_repeated_failures.py::test_a_job_with_a_bug_says_so_while_it_is_tried_again",),
+    ),
+    Mutant(
+        name="output is committed before its manifest",
+        file="penstock/jobmanager/commits.py",
+        old="        manifest: Manifest = checkpoint.describe(tasks, checkpoint.committables, size)\n",
+        new=(
+            "        self._sinks.commit(checkpoint.epoch, checkpoint.committables)\n"
+            "        manifest: Manifest = checkpoint.describe(tasks, checkpoint.committables, size)\n"
+        ),
+        tests=(_HOSTILE,),
+    ),
+    Mutant(
+        name="output of a declined checkpoint is forgotten",
+        file="penstock/jobmanager/checkpointing.py",
+        old="            self._inherit(checkpoint.committables)\n",
+        new="            pass\n",
+        tests=(_HOSTILE,),
+    ),
+    Mutant(
+        name="nothing is committed again at a restart",
+        file="penstock/jobmanager/job_master.py",
+        old="        self._sinks.recover(manifest, self.epoch)\n",
+        new="        pass\n",
+        tests=(_HOSTILE,),
+    ),
+)
+
+_EVENT_TIME: Final = (
+    Mutant(
+        name="a rescaled edge starts at its fastest sender",
+        file="penstock/protocol/input_facts.py",
+        old="slowest = min(f.watermark for f in facts)",
+        new="slowest = max(f.watermark for f in facts)",
+        tests=(f"{_SENDERS}::test_a_live_rescale_makes_nothing_late",),
+    ),
+    Mutant(
+        name="what is known of a channel holds for whoever sends now",
+        file="penstock/protocol/input_facts.py",
+        old='return stored.get("lineage") == lineage.fingerprint',
+        new="return True",
+        tests=(f"{_SENDERS}::test_what_stands_between_a_rescaled_source_and_the_windows_starts_at_the_slowest_too",),
+    ),
+    Mutant(
+        name="a restored task does not say where event time is",
+        file="penstock/operators/subtask.py",
+        old="self.announces = True",
+        new="self.announces = False",
+        tests=(f"{_SENDERS}::test_a_split_that_idles_and_one_that_ended_move_to_other_readers",),
+    ),
+    Mutant(
+        name="timers of one key are dropped",
+        file="penstock/state/timers.py",
+        old="fire(timestamp, key, namespace)",
+        new='key == "a" or fire(timestamp, key, namespace)',
+        tests=("tests/embedded/test_clocks.py",),
+    ),
+    Mutant(
+        name="a block of any number of bytes",
+        file="penstock/slot/exchange_rows.py",
+        old="if len(payload) <= limit or len(block) <= 1:",
+        new="if True:",
+        tests=("tests/embedded/test_large_records.py::test_no_exchange_row_is_larger_than_a_block_may_be",),
+    ),
+)
+
+_VALUES_AND_KEYS: Final = (
+    Mutant(
+        name="every NaN is a key of its own",
+        file="penstock/state/keys.py",
+        old="return key if type(key) in PLAIN_KEYS else _rebuilt(key, _normal_float)",
+        new="return key",
+        tests=(f"{_FLOATS}::test_count_windows_of_nan_fire_also_inside_of_a_tuple",),
+    ),
+    Mutant(
+        name="0.0 and -0.0 are one key",
+        file="penstock/state/key_groups.py",
+        old="if key or math.copysign(1.0, key) > 0 else _NEGATIVE_ZERO",
+        new="if True else _NEGATIVE_ZERO",
+        tests=(f"{_FLOATS}::test_the_normal_form_survives_pickling_and_users_see_plain_floats",),
+    ),
+    Mutant(
+        name="the zero of an old snapshot is another key",
+        file="penstock/state/keys.py",
+        old="return 0.0 if key == 0.0 else key  # NEGATIVE_ZERO",
+        new="return _normal_float(key)  # NEGATIVE_ZERO",
+        tests=(f"{_FLOATS}::test_the_zero_of_an_old_snapshot_is_plain_zero_whichever_came_first",),
+    ),
+    Mutant(
+        name="branches of a stream share their records",
+        file="penstock/operators/chain_output.py",
+        old="operator.process(0, self._copy(block) if others else block)",
+        new="operator.process(0, block)",
+        tests=(f"{_VALUES}::test_branches_of_one_stream_do_not_see_what_the_others_do",),
+    ),
+    Mutant(
+        name="what reduce emits is what it goes on changing",
+        file="penstock/operators/keyed.py",
+        old="out.append(emitted)",
+        new="out.append(result)",
+        tests=(f"{_VALUES}::test_a_reduce_that_changes_and_returns_its_first_argument",),
+    ),
+    Mutant(
+        name="state holds objects instead of values",
+        file="penstock/state/states.py",
+        old="self._table.overlay[self._entry()] = value if type(value) in ATOMS else own(value)",
+        new="self._table.overlay[self._entry()] = value",
+        tests=(f"{_VALUES}::test_state_of_every_kind_holds_values",),
+    ),
+    Mutant(
+        name="a window function may change the window",
+        file="penstock/operators/window_contents.py",
+        old="return list(own_all(current))",
+        new="return list(current)",
+        tests=(f"{_VALUES}::test_a_window_that_fires_again_has_its_elements_as_they_came",),
+    ),
+    Mutant(
+        name="functions are captured at execution",
+        file="penstock/datastream/stream_execution_environment.py",
+        old='operator = captured(operator, f"operator {name!r}")',
+        new="pass",
+        tests=(f"{_CAPTURE}::test_functions_made_in_a_loop_keep_the_value_of_their_turn",),
+    ),
+    Mutant(
+        name="key selectors are captured at execution",
+        file="penstock/datastream/data_stream.py",
+        old='captured(selectors.key_selector(key_selector, self._type, declared), "the key selector of key_by")',
+        new="selectors.key_selector(key_selector, self._type, declared)",
+        tests=(f"{_CAPTURE}::test_what_cannot_travel_is_refused_at_the_call_and_the_line_comes_first",),
+    ),
+    Mutant(
+        name="results of count windows are at the end of time",
+        file="penstock/operators/window.py",
+        old="stamp = self._fired_at if isinstance(window, (CountWindow, GlobalWindow)) else window.max_timestamp()",
+        new="stamp = window.max_timestamp()",
+        tests=(f"{_STAMPS}::test_results_of_windows_without_an_end_have_the_time_of_the_record_that_fired_them",),
+    ),
+    Mutant(
+        name="a record without a timestamp has None",
+        file="penstock/operators/keyed.py",
+        old="return MIN_LONG_VALUE if stamp is None else stamp",
+        new="return stamp",
+        tests=(f"{_STAMPS}::test_a_record_without_a_timestamp_has_the_smallest_long",),
+    ),
+)
+
+_STATE: Final = (
+    Mutant(
+        name="a RocksDB scan does not ask whether it came to its end",
+        file="penstock/state/rocksdb.py",
+        old="            cursor.status()",
+        new="            pass",
+        tests=("tests/embedded/test_damaged_working_state.py", "tests/state/test_damaged_rocksdb.py"),
+    ),
+    Mutant(
+        name="an error crosses processes without its class",
+        file="penstock/errors.py",
+        old='return _CROSSING.get(text["type"], PenstockError)(text["message"])',
+        new='return PenstockError(text["message"])',
+        tests=(f"{_CROSSING}::test_a_damaged_state_file_is_a_corrupt_snapshot_to_relay_and_driver",),
+    ),
+    Mutant(
+        name="a damaged checkpoint is tried again for ever",
+        file="penstock/jobmanager/restart.py",
+        old="return not settings.fall_back_to_older",
+        new="return False",
+        tests=(f"{_CROSSING}::test_a_job_over_a_damaged_checkpoint_ends_at_once_with_its_own_error",),
+    ),
+    Mutant(
+        name="a slot without open files is taken for a lost connection",
+        file="penstock/slot/process.py",
+        old="except _RelayGoneError:\n            raise",
+        new="except (_RelayGoneError, OSError):\n            raise",
+        tests=(f"{_CROSSING}::test_a_slot_that_has_no_more_files_says_so_and_is_not_taken_for_a_lost_connection",),
+    ),
+    Mutant(
+        name="state of another specification is taken as it is",
+        file="penstock/state/specification.py",
+        old="    if not differences:\n        return",
+        new="    if differences is not None:\n        return",
+        tests=(f"{_SPECIFICATION}::test_another_program_under_the_same_uid_is_refused_with_what_differs",),
+    ),
+    Mutant(
+        name="reordered aggregates are taken by place, over columns",
+        file="penstock/operators/partial_aggregation.py",
+        old="len(self.keys) + before.index(partial) for partial in self.partials]",
+        new="len(self.keys) + place for place, _ in enumerate(self.partials)]",
+        tests=(f"{_SPECIFICATION}::test_reordered_aggregates_keep_their_own_values",),
+    ),
+    Mutant(
+        name="reordered aggregates are taken by place, over rows",
+        file="penstock/operators/window.py",
+        old="(before.partials or ()).index(partial) for partial in self.contents.partials or ()]",
+        new="place for place, _ in enumerate(self.contents.partials or ())]",
+        tests=(f"{_SPECIFICATION}::test_reordered_aggregates_keep_their_own_values",),
+    ),
+    Mutant(
+        name="an interval join goes on with wider bounds",
+        file="penstock/state/specification.py",
+        old="if lower < before.reach[0] or before.reach[1] < upper:",
+        new="if False:",
+        tests=(f"{_SPECIFICATION}::test_an_interval_join_may_become_narrower_and_not_wider",),
+    ),
+    Mutant(
+        name="a write to a full disk counts",
+        file="penstock/checkpoint/local_storage.py",
+        old="        except BaseException:\n            _unlink_quietly(temporary)\n            raise\n        return temporary",
+        new="        except OSError:\n            pass\n        return temporary",
+        tests=("tests/checkpoint/test_storage.py", "tests/embedded/test_full_disk.py"),
+    ),
+    Mutant(
+        name="checkpoints are readable for everybody",
+        file="penstock/checkpoint/local_storage.py",
+        old="self._rights & 0o666",
+        new="0o644",
+        tests=("tests/checkpoint/test_private_files.py",),
+    ),
+)
+
+_WAYS_IN: Final = (
+    Mutant(
+        name="a reset looks like the end of the stream",
+        file="penstock/connectors/push/socket_text.py",
+        old="            except TimeoutError as error:\n",
+        new='            except ConnectionResetError:\n                chunk = b""\n            except TimeoutError as error:\n',
+        tests=(f"{_SOCKETS}::test_a_reset_in_the_middle_of_a_record_is_an_error_and_no_record",),
+    ),
+    Mutant(
+        name="a server need not prove that it knows the token",
+        file="penstock/slot/handshake.py",
+        old="    if not proves(proven, token, Side.SERVER, *facts):",
+        new="    if False:",
+        tests=(f"{_STRANGERS}::test_a_listener_on_a_freed_port_gets_no_token_and_nothing_it_says_is_unpickled",),
+    ),
+    Mutant(
+        name="a proof does not say whose it is",
+        file="penstock/common/proof.py",
+        old='(b"penstock 2", side.value, *facts)',
+        new='(b"penstock 2", *facts)',
+        tests=(f"{_STRANGERS}::test_a_client_that_sends_the_servers_own_proof_back_is_not_let_in",),
+    ),
+    Mutant(
+        name="a proof holds for any port",
+        file="penstock/slot/handshake.py",
+        old='    return struct.pack(">H", port)',
+        new='    return b""',
+        tests=(f"{_STRANGERS}::test_a_listener_that_passes_everything_on_to_the_real_one_is_found_out",),
+    ),
+    Mutant(
+        name="a stranger at a slot's address fails the job",
+        file="penstock/slot/client.py",
+        old="                except (OSError, StrangerError)",
+        new="                except OSError",
+        tests=(f"{_STRANGERS}::test_a_stranger_at_a_slots_address_is_a_slot_that_is_gone",),
+    ),
+    Mutant(
+        name="any number of silent connections",
+        file="penstock/slot/door.py",
+        old="            while len(self._waiting) >= MOST_WAITING:",
+        new="            while False:",
+        tests=(f"{_STRANGERS}::test_two_hundred_silent_connections_are_few_threads_and_do_not_keep_others_out",),
+    ),
+    Mutant(
+        name="a stranger may take all the time it likes",
+        file="penstock/slot/door.py",
+        old="Wire.accept(sock, self._token, PATIENCE_S)",
+        new="Wire.accept(sock, self._token, 1e6)",
+        tests=(f"{_STRANGERS}::test_a_stranger_that_trickles_is_turned_away_in_time",),
+    ),
+    Mutant(
+        name="REST without a token",
+        file="penstock/jobmanager/rest/guard.py",
+        old="            if expected is None:\n",
+        new="            if False:\n",
+        tests=("tests/jobmanager/test_rest.py::test_without_the_token_only_the_page_is_open",),
+    ),
+    Mutant(
+        name="a request can be repeated by who overheard it",
+        file="penstock/jobmanager/challenge.py",
+        old="now - made > _GOOD_FOR_S or mine in self._used",
+        new="now - made > _GOOD_FOR_S",
+        tests=(f"{_CHALLENGE}::test_an_impostor_that_passes_requests_on_can_neither_change_nor_repeat_them",),
+    ),
+    Mutant(
+        name="a command talks to a server that proved nothing",
+        file="penstock/jobmanager/challenge.py",
+        old="    return theirs if known else None",
+        new="    return theirs",
+        tests=(f"{_CHALLENGE}::test_an_impostor_hears_neither_token_nor_request",),
+    ),
+    Mutant(
+        name="secrets inside values are shown",
+        file="penstock/common/redaction.py",
+        old="            text = pattern.sub(shown, text)",
+        new="            pass",
+        tests=("tests/jobmanager/test_hidden_secrets.py",),
+    ),
+)
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*_CHECKPOINTS, *_EVENT_TIME, *_VALUES_AND_KEYS, *_STATE, *_WAYS_IN)

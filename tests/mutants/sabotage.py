@@ -1,0 +1,89 @@
+"""How a mutant is tried: in a copy of the tree, with one text replaced by another, its tests have to fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[2]
+_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """`old` stands exactly once in `file`. Of `tests` (what pytest takes), at least one must fail with `new` in its place."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def source(self) -> str:
+        return (ROOT / self.file).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    mutant: Mutant
+    caught: bool
+    by: str  # the first test that failed, or what happened instead
+    seconds: float
+
+
+def try_all(mutants: Iterable[Mutant]) -> Iterator[Trial]:
+    with _copy_of_the_tree() as tree:
+        for mutant in mutants:
+            yield _try(mutant, tree)
+
+
+@contextmanager
+def _copy_of_the_tree() -> Iterator[Path]:
+    """Not the tree itself: a run that is interrupted must not leave a sabotaged product behind."""
+    with TemporaryDirectory(prefix="penstock-mutants-") as made:
+        tree = Path(made)
+        for name in ("penstock", "tests", "examples", "benchmarks", "docs", "pyproject.toml", "README.md", "Makefile"):
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+            elif source.exists():
+                shutil.copy(source, tree / name)
+        yield tree
+
+
+def _try(mutant: Mutant, tree: Path) -> Trial:
+    file = tree / mutant.file
+    healthy = file.read_text(encoding="utf-8")
+    if healthy.count(mutant.old) != 1:
+        return Trial(mutant=mutant, caught=False, by="its text does not stand exactly once in its file", seconds=0.0)
+    file.write_text(healthy.replace(mutant.old, mutant.new), encoding="utf-8")
+    started = time.monotonic()
+    try:
+        status, first = _run(mutant.tests, tree)
+    finally:
+        file.write_text(healthy, encoding="utf-8")
+    # 1: tests ran and some failed. Anything else (nothing collected, an error of usage) is no proof.
+    return Trial(mutant=mutant, caught=status == 1, by=first, seconds=time.monotonic() - started)
+
+
+def _run(tests: tuple[str, ...], tree: Path) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"hung for {_TIMEOUT_S} s"
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    if done.returncode == 0:
+        return 0, "NOBODY: all of its tests passed"
+    return done.returncode, failed[0].split(" - ")[0] if failed else done.stdout.strip()[-200:]
