@@ -122,6 +122,9 @@ KINDS: dict[str, Kind] = {
     "double": Kind(pa.float64(), _quarters, True),
     "float": Kind(pa.float32(), _quarters, True),
     "half": Kind(pa.float16(), _quarters, True),
+    "large": Kind(pa.int64(), lambda rng: rng.choice([2**63 - 1, 2**62, -3]), True, (-(2**63), 2**63 - 1)),
+    "large unsigned": Kind(pa.uint64(), lambda rng: rng.choice([2**64 - 1, 2**63, 3]), True, (0, 2**64 - 1)),
+    "zeros": Kind(pa.float64(), lambda rng: rng.choice([0.0, -0.0, math.nan, -math.nan])),
     "wild double": Kind(pa.float64(), _wild),
     "decimal": Kind(pa.decimal128(12, 2), _decimal(12, 2), True),
     "long decimal": Kind(pa.decimal128(36, 4), _decimal(36, 4), True),
@@ -175,6 +178,10 @@ def random_job(seed: int) -> Job:
     keys = tuple(rng.choice(list(KINDS)) for _ in range(rng.choice([1, 1, 1, 2])))
     what = rng.choice(["agg"] * 6 + ["reduce", "count", "rolling", "rolling"])
     values = tuple(rng.choice(list(KINDS)) for _ in range(rng.choice([1, 1, 2])))
+    edge = rng.random() if what == "agg" else 1.0
+    if edge < 0.25:  # sums around the end of 64 bits, or which of two zeros
+        values = (rng.choice(["large", "large unsigned", "int64", "uint64"]),) if edge < 0.15 else ("zeros",)
+        keys = (rng.choice(["zeros", "string"]),)
     if what == "rolling":
         values = (rng.choice([name for name, kind in KINDS.items() if kind.sums and name not in ("boolean", "half")]),)
     rows = rng.choice([0, 1, 2, 3, 5, 8, 13, 20, 40])
@@ -198,7 +205,7 @@ def random_job(seed: int) -> Job:
         batch=pa.record_batch(columns),
         what=what,
         window=_random_window(rng, what),
-        functions=_random_functions(rng, values) if what == "agg" else (),
+        functions=_random_functions(rng, values, edge) if what == "agg" else (),
         path=rng.choice(["columns", "columns", "typed", "objects"]),
         mode=rng.choice([RuntimeExecutionMode.BATCH, RuntimeExecutionMode.STREAMING]),
         block_size=rng.choice([1, 2, 3, 7, 1000]),
@@ -227,7 +234,9 @@ def _random_window(rng: random.Random, what: str) -> tuple[Any, ...]:
             return ("session", rng.choice([1, 4, 20]))
 
 
-def _random_functions(rng: random.Random, values: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+def _random_functions(rng: random.Random, values: tuple[str, ...], edge: float) -> tuple[tuple[str, int], ...]:
+    if edge < 0.25:
+        return (("sum", 0), ("mean", 0)) if edge < 0.15 else (("min", 0), ("max", 0))
     found = []
     for _ in range(rng.randint(1, 5)):
         number = rng.randrange(len(values))
