@@ -21,7 +21,7 @@ from penstock.connectors.sink_values import plain_schema, to_batch
 from penstock.connectors.staged_sink import StagedCommitter, StagingWriter
 from penstock.connectors.staging import StagedOutput, is_done, note_done, staged_data
 from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
-from penstock.records import Block
+from penstock.records import Block, Columns
 from penstock.spark.sink_writes import (
     AppendWrite,
     CallingWrite,
@@ -44,7 +44,7 @@ class SparkSink(Sink):
 
     def __init__(self, name: str, write: Write, schema: pa.Schema | None) -> None:
         self._name, self._write = name, write
-        self._schema = None if schema is None else _spark_schema(instance("SparkSink: schema", schema, pa.Schema))
+        self._schema = None if schema is None else instance("SparkSink: schema", schema, pa.Schema)
 
     @staticmethod
     def parquet(
@@ -152,8 +152,10 @@ class _ParquetWriter(StagingWriter[pa.RecordBatch]):
 
     def encode(self, block: Block) -> pa.RecordBatch:
         if self._schema is None:
-            self._schema = _spark_schema(plain_schema(to_batch(block, None, self._name).schema))
-        return to_batch(block, self._schema, self._name)
+            self._schema = plain_schema(to_batch(block, None, self._name).schema)
+        # Values have to fit the schema as it was given; that Spark has only instants is not theirs to know.
+        columns = block if isinstance(block, Columns) else Columns(to_batch(block, self._schema, self._name))
+        return to_batch(columns, _spark_schema(self._schema), self._name)
 
     def pack(self, parts: list[pa.RecordBatch]) -> bytes:
         buffer = io.BytesIO()
