@@ -19,6 +19,9 @@ _SENDERS: Final = "tests/embedded/test_changed_senders.py"
 _FLOATS: Final = "tests/embedded/test_float_keys.py"
 _VALUES: Final = "tests/embedded/test_values_not_objects.py"
 _CAPTURE: Final = "tests/datastream/test_capture.py"
+_REGISTRY: Final = "tests/slot/test_registry.py"
+_ATTEMPTS: Final = "tests/slot/test_attempts.py"
+_ONE_ANSWER: Final = "tests/contract/test_one_answer.py"
 _STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
 
 _CHECKPOINTS: Final = (
@@ -55,7 +58,7 @@ _CHECKPOINTS: Final = (
         file="penstock/jobmanager/manifests.py",
         old="            ownership.check_current(store.storage, manifest.generation)\n        case Fenced",
         new="            pass\n        case Fenced",
-        tests=(f"{_REPLACED}::test_a_manifest_that_appears_when_the_successor_has_begun_is_never_resumed_from",),
+        tests=(_REPLACED,),
     ),
     Mutant(
         name="a driver mistakes its own late manifest for its history",
@@ -245,6 +248,125 @@ _VALUES_AND_KEYS: Final = (
     ),
 )
 
+_COLUMNS: Final = (
+    Mutant(
+        name="a batch window behind a keyed sum never fires",
+        file="penstock/operators/pane_grid.py",
+        old="return last_timestamp(self.end(window))",
+        new="return window - 1",
+        tests=("tests/contract/test_end_of_time.py::test_a_batch_window_behind_a_keyed_sum_loses_nothing",),
+    ),
+    Mutant(
+        name="Arrow casts to the declared type",
+        file="penstock/operators/convert.py",
+        old="arrays.append(exact_array(values, kind))",
+        new="arrays.append(pa.array(values, kind))",
+        tests=("tests/contract/test_declared_types.py::test_a_value_of_another_type_fails_the_job",),
+    ),
+    Mutant(
+        name="declared types are not checked inside of a chain",
+        file="penstock/operators/chain_output.py",
+        old="            self._check(block)",
+        new="            pass",
+        tests=("tests/contract/test_declared_types.py::test_a_value_of_another_type_fails_the_job",),
+    ),
+    Mutant(
+        name="sums wrap",
+        file="penstock/common/exact_sums.py",
+        old="        if largest * len(column) < 2**63:",
+        new="        if True:",
+        tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
+    ),
+    Mutant(
+        name="decimals are rounded over rows",
+        file="penstock/common/exact_values.py",
+        old="        return _EXACT.add(a, b)\n    if",
+        new="        return a + b\n    if",
+        tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
+    ),
+    Mutant(
+        name="NaN is many keys over columns",
+        file="penstock/operators/partial_aggregation.py",
+        old="one_nan(plain(column_of(batch, name, where)))",
+        new="plain(column_of(batch, name, where))",
+        tests=(f"{_ONE_ANSWER}::test_a_key_is_the_same_over_columns_and_over_rows",),
+    ),
+    Mutant(
+        name="an expression's type depends on its block",
+        file="penstock/operators/expressions.py",
+        old="return kind if kind in _SIMPLE else (kind, position)",
+        new="return 0",
+        tests=(f"{_ONE_ANSWER}::test_integers_are_divided_as_integers_and_floats_as_floats",),
+    ),
+    Mutant(
+        name="durations cannot be summed over columns",
+        file="penstock/common/exact_sums.py",
+        old="    return kind if _t.is_duration(kind) else None",
+        new="    return None",
+        tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
+    ),
+    Mutant(
+        name="the repeated hour is one hour",
+        file="penstock/state/keys.py",
+        old="return key if other.utcoffset() == key.utcoffset() else key.astimezone(datetime.UTC)",
+        new="return key",
+        tests=(f"{_ONE_ANSWER}::test_a_key_is_the_same_over_columns_and_over_rows",),
+    ),
+)
+
+_SINKS_AND_SPARK: Final = (
+    Mutant(
+        name="SparkSink reads staged files of an epoch that is written",
+        file="penstock/spark/sink.py",
+        old="if is_done(self.storage, staged, sink_id=self.sink_id):",
+        new="if False:",
+        tests=(
+            "tests/spark/test_spark_sink.py::test_a_commit_that_was_done_is_recognised_when_its_staged_files_are_gone",
+        ),
+    ),
+    Mutant(
+        name="the log of a file source stays behind",
+        file="penstock/spark/spark_log.py",
+        old='return {**position, "files": listed}',
+        new='return {**position, "location": str(self.location)}',
+        tests=("tests/spark/test_spark_log.py::test_a_checkpoint_holds_a_sources_log_from_its_last_compaction_on",),
+    ),
+    Mutant(
+        name="Spark commits a batch that no checkpoint covers",
+        file="penstock/spark/job.py",
+        old="held = next((source.forgets for source in bringing if source.forgets is not None), None)",
+        new="held = None",
+        tests=(
+            "tests/spark/test_from_spark.py::test_a_source_that_forgets_what_is_committed_is_told_only_what_a_checkpoint_covers",
+        ),
+    ),
+    Mutant(
+        name="an epoch that hangs ends all jobs of the session",
+        file="penstock/spark/job.py",
+        old="cancelJobGroup(self._query.runId)",
+        new="cancelAllJobs()",
+        tests=(
+            "tests/spark/test_bad_input.py::test_an_epoch_that_hangs_is_given_up_and_replayed_and_no_other_job_of_the_session_notices",
+        ),
+    ),
+    Mutant(
+        name="sinks commit before all have taken over",
+        file="penstock/jobmanager/sink_commits.py",
+        old="                committer.take_over()",
+        new="                pass",
+        tests=("tests/jobmanager/test_sink_commits.py::test_all_sinks_take_over_before_the_first_of_them_commits",),
+    ),
+    Mutant(
+        name="what a dead process left is never swept",
+        file="penstock/state/local_folder.py",
+        old="                _sweep(self._parent)\n",
+        new="",
+        tests=(
+            "tests/state/test_local_folder.py::test_only_what_is_certainly_left_by_a_dead_process_of_ours_is_removed",
+        ),
+    ),
+)
+
 _STATE: Final = (
     Mutant(
         name="a RocksDB scan does not ask whether it came to its end",
@@ -315,6 +437,81 @@ _STATE: Final = (
         old="self._rights & 0o666",
         new="0o644",
         tests=("tests/checkpoint/test_private_files.py",),
+    ),
+)
+
+_HOSTS: Final = (
+    Mutant(
+        name="an unreachable slot may not be replaced",
+        file="penstock/slot/registry.py",
+        old="return lease is not None and lease.instead_of == served.address",
+        new="return False",
+        tests=(f"{_REGISTRY}::test_who_found_a_slot_unreachable_may_replace_it_and_nobody_else",),
+    ),
+    Mutant(
+        name="slots are compared by pid alone",
+        file="penstock/slot/registry.py",
+        old="if known is not None and known.address != avoid:",
+        new="if known is not None and (avoid is None or known.address.pid != avoid.pid):",
+        tests=(f"{_REGISTRY}::test_equal_pids_on_two_hosts_are_two_slots",),
+    ),
+    Mutant(
+        name="an error of an earlier attempt fails the later one",
+        file="penstock/slot/registry.py",
+        old='current = self._running == (report["job_attempt"], report["epoch"])',
+        new='current = self._running is not None and self._running[1] == report["epoch"]',
+        tests=(f"{_ATTEMPTS}::test_an_error_of_an_earlier_attempt_does_not_fail_the_later_one",),
+    ),
+    Mutant(
+        name="an acknowledgement of an earlier attempt counts",
+        file="penstock/jobmanager/job_master.py",
+        old="if ack.job_attempt != self.job_attempt:",
+        new="if False:",
+        tests=(f"{_ATTEMPTS}::test_an_acknowledgement_of_an_earlier_attempt_is_not_counted",),
+    ),
+    Mutant(
+        name="a slot takes a relay of an earlier attempt",
+        file="penstock/slot/process.py",
+        old="if plan.fence < self._newest:",
+        new="if False:",
+        tests=(f"{_ATTEMPTS}::test_a_slot_refuses_a_relay_of_an_earlier_attempt_and_goes_on_with_the_later_one",),
+    ),
+    Mutant(
+        name="silent slots are kept at a restart",
+        file="penstock/slot/registry.py",
+        old="        self._drop(silent)\n",
+        new="",
+        tests=(f"{_REGISTRY}::test_before_a_restart_slots_that_do_not_answer_are_dropped",),
+    ),
+    Mutant(
+        name="crowded slots stay where they are",
+        file="penstock/slot/registry.py",
+        old="        if crowded:",
+        new="        if False:",
+        tests=(f"{_REGISTRY}::test_crowded_slots_are_spread_again_before_a_restart",),
+    ),
+    Mutant(
+        name="a slot is waited for longer than the epoch may take",
+        file="penstock/slot/registry.py",
+        old="self._start_timeout_s = min(START_TIMEOUT_S, epoch_timeout_s)",
+        new="self._start_timeout_s = START_TIMEOUT_S",
+        tests=(f"{_REGISTRY}::test_nobody_waits_for_a_slot_longer_than_the_epoch_may_take",),
+    ),
+    Mutant(
+        name="connections are not watched",
+        file="penstock/slot/liveness.py",
+        old="    if sock.family not in (socket.AF_INET, socket.AF_INET6):",
+        new="    if True:",
+        tests=("tests/slot/test_liveness.py",),
+    ),
+    Mutant(
+        name="a replaced driver blames its files",
+        file="penstock/testing/embedded.py",
+        old="error = self.master.cause_of(error)",
+        new="pass",
+        tests=(
+            "tests/embedded/test_restart.py::test_a_replaced_driver_that_misses_a_checkpoint_says_that_it_was_replaced",
+        ),
     ),
 )
 
@@ -398,4 +595,13 @@ _WAYS_IN: Final = (
     ),
 )
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*_CHECKPOINTS, *_EVENT_TIME, *_VALUES_AND_KEYS, *_STATE, *_WAYS_IN)
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *_CHECKPOINTS,
+    *_EVENT_TIME,
+    *_VALUES_AND_KEYS,
+    *_COLUMNS,
+    *_SINKS_AND_SPARK,
+    *_STATE,
+    *_HOSTS,
+    *_WAYS_IN,
+)

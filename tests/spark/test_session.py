@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError
-from penstock.spark.session import _beside, _defaults, check_java
+from penstock.spark.session import _LIVENESS, _beside, _defaults, check_java
 
 
 def test_missing_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -116,13 +116,14 @@ class _Submitted:
         return key in self._values
 
 
-def test_under_spark_submit_only_the_way_to_python_workers_is_set_and_not_over_the_users_choice() -> None:
+def test_under_spark_submit_only_python_workers_and_lost_hosts_are_set_and_not_over_the_users_choice() -> None:
     sockets, folder = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
     submitted: Any = _Submitted(spark__master="spark://master:7077")
-    assert _beside(submitted) == {sockets: "true"}
+    assert _beside(submitted) == {sockets: "true", **_LIVENESS}
     submitted = _Submitted(spark__master="yarn")
-    assert _beside(submitted) == {sockets: "true", folder: "/tmp"}
-    submitted = _Submitted(spark__master="yarn", **{sockets: "false", folder: "/run/short"})
+    assert _beside(submitted) == {sockets: "true", folder: "/tmp", **_LIVENESS}
+    chosen = {sockets: "false", folder: "/run/short", **dict.fromkeys(_LIVENESS, "77s")}
+    submitted = _Submitted(spark__master="yarn", **chosen)
     assert _beside(submitted) == {}
 
 
