@@ -85,9 +85,14 @@ def _tuple(value: Any) -> Any:
         return value
     if sum(not is_immutable(item) for item in value) > 1:  # they may be one object, which a copy through pickle knows
         return _deep(value)
-    items = [own(item) for item in value]
-    kind = type(value)
-    return tuple(items) if kind is tuple else kind(*items)
+    return tuple([own(item) for item in value])
+
+
+def _named_tuple(value: Any) -> Any:
+    if _are_values(value):
+        return value
+    # Not by a call: a class may have a constructor of its own, which takes other arguments or makes something of them.
+    return _deep(value) if getattr(value, "__dict__", None) else tuple.__new__(type(value), _tuple(tuple(value)))
 
 
 def _list(value: Any) -> Any:
@@ -119,7 +124,8 @@ def _plain_object(value: Any) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    return value if _are_values(getattr(value, field.name) for field in dataclasses.fields(value)) else _deep(value)
+    held = (getattr(value, field.name, None) for field in dataclasses.fields(value))  # a field may be without a value
+    return value if _are_values(held) else _deep(value)
 
 
 def _array(value: Any) -> Any:
@@ -175,7 +181,7 @@ def _copier_of(kind: type) -> Copy:
     if issubclass(kind, np.generic) and kind is not np.void:
         return _itself
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _tuple
+        return _named_tuple
     if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return _frozen
     return _plain_object if _is_plain(kind) else _deep

@@ -174,3 +174,30 @@ def test_results_of_a_generator_count_as_they_are_when_they_are_given() -> None:
 def test_a_block_of_numbers_is_the_block_itself() -> None:
     block = list(range(1000))
     assert own_all(block) is block
+
+
+class Counted(namedtuple("Counted", ["count", "names"])):
+    """Its constructor takes something else than its fields."""
+
+    __slots__ = ()
+
+    def __new__(cls, names: list[str]) -> Any:
+        return super().__new__(cls, len(names), names)
+
+
+def test_a_named_tuple_is_copied_without_its_constructor() -> None:
+    value = Counted(["a", "b"])
+    kept = own(value)
+    value.names.append("c")
+    assert type(kept) is Counted
+    assert kept == (2, ["a", "b"])
+
+
+def test_a_frozen_object_may_have_a_field_without_a_value() -> None:
+    @dataclass(frozen=True)
+    class Later:
+        name: str
+        found: int = field(init=False)
+
+    value = Later("a")
+    assert own(value) is value
