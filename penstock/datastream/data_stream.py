@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.typeinfo import TupleTypeInfo, TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream.capture import captured
+from penstock.datastream.capture import LeftBehind, captured
 from penstock.datastream.column_verbs import ColumnVerbs
 from penstock.datastream.data_stream_sink import DataStreamSink as DataStreamSink
 from penstock.datastream.edges import Edge, Origin
@@ -68,6 +68,9 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
 
         def __getattr__(self, name: str) -> Any:
             raise no_such_verb(self, name)
+
+    def __reduce__(self) -> tuple[type[LeftBehind], tuple[str]]:
+        return LeftBehind, (type(self).__name__,)
 
     # ---------------------------------------------------------------- properties of the last operator
 

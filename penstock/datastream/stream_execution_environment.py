@@ -18,7 +18,7 @@ from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.compat.absent import missing_attribute
 from penstock.connectors.base import Sink, Source
 from penstock.datastream.cached_data_stream import CachedDataStream
-from penstock.datastream.capture import captured
+from penstock.datastream.capture import LeftBehind, captured
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.earlier_programs import EarlierPrograms
 from penstock.datastream.edges import Edge, Origin
@@ -60,6 +60,9 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
 
         def __getattr__(self, name: str) -> Any:
             raise missing_attribute(self, name)
+
+    def __reduce__(self) -> tuple[type[LeftBehind], tuple[str]]:
+        return LeftBehind, (type(self).__name__,)
 
     def _reset(self) -> None:
         self._nodes: dict[NodeId, StreamNode] = {}

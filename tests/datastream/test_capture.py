@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from penstock.common import Configuration, WatermarkStrategy
@@ -199,3 +200,42 @@ def test_what_cannot_travel_is_refused_at_the_call_and_the_line_comes_first(
         or "Lock()" in HERE.read_text().splitlines()[int(line) - 1]
     )
     assert rest.startswith(f"{named}")
+
+
+# -------------------------------------------------------------------- what belongs to the program
+
+
+class Program:
+    """Many jobs are written like this: every function is a method, and so refers to the environment and the streams."""
+
+    def __init__(self, env: StreamExecutionEnvironment) -> None:
+        self.env = env
+        self.stream = env.from_collection([0])
+
+    def increment(self, value: int) -> int:
+        return value + 1
+
+    def width(self, value: int) -> int:
+        return value + self.env.get_parallelism()
+
+    def again(self, value: int) -> Any:
+        return self.stream.map(lambda v: v)
+
+
+def test_functions_that_hold_the_program_do_not_carry_it_with_them(env: StreamExecutionEnvironment) -> None:
+    program = Program(env)
+    for _ in range(9):  # a function that carried all before it would be twice as large as the last
+        program.stream = program.stream.map(program.increment)
+    assert len(cloudpickle.dumps(program.stream._node.operator)) < 10_000
+    assert _collected(program.stream) == [9]
+
+
+@pytest.mark.parametrize(
+    ("method", "named"),
+    [("width", "'get_parallelism' of the StreamExecutionEnvironment"), ("again", "'map' of the DataStream")],
+)
+def test_a_function_that_uses_the_program_is_told_so(env: StreamExecutionEnvironment, method: str, named: str) -> None:
+    program = Program(env)
+    stream = program.stream.map(getattr(program, method))
+    with pytest.raises(JobDefinitionError, match=f"{named}, which describes the job"):
+        _collected(stream)
