@@ -98,13 +98,13 @@ class EmbeddedJob:
                 raise  # waiting does not mend these
             except (Exception, SimulatedCrash) as error:
                 self._recover(error)
-            self._job = self.master.job  # at the parallelism an earlier driver had rescaled it to
             while not self.master.finished and not self._cancelled.is_set():
+                # At the parallelism that an earlier driver gave it, or a rescale, also one that failed on its way.
+                self._job = self.master.job
                 try:
                     self._attempt()
                     if self.master.rescaling:
                         self.master.change_parallelism()
-                        self._job = self.master.job
                 except (Exception, SimulatedCrash) as error:
                     self._recover(error)
             if self._cancelled.is_set() and not self.master.finished:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from penstock.common import Configuration, Duration, Time, WatermarkStrategy
+from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFunction
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import EventTimeSessionWindows
-from penstock.errors import JobDefinitionError, PenstockError
+from penstock.errors import JobDefinitionError, PenstockError, StorageError
 from penstock.graph.rescale import rescaled
 from penstock.jobmanager.requests import JobEndedError
 from penstock.jobmanager.rescaling import RescaleRequest
@@ -141,6 +142,40 @@ def test_a_crash_around_a_rescale_keeps_the_job_exact(
     assert crashes.fired == [(point, occurrence)]
     assert asked.answer.done()
     assert (asked.answer.exception() is None) == comes_about
+    assert Verdict(SCRIPT, ListSink.results(sink)).exact
+
+
+def test_a_store_that_fails_while_the_job_is_rescaled_keeps_it_exact(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is at its new parallelism when it reads the checkpoint to go on from, and stays there when that fails."""
+    sink = request.node.name
+    ListSink.clear(sink)
+    restarting = settings(restart=RestartStrategies.fixed_delay_restart(3, 10))
+    job = counting_job(SCRIPT, sink, parallelism=(2, 2, 2, 2), job=restarting)
+    storage = memory_storage()
+    runtime = EmbeddedJob(job, master_of(job, storage))
+    asked = RescaleRequest(parallelism=5)
+    found = storage.list
+    failed: list[str] = []
+
+    def once_not_found(prefix: str) -> list[str]:
+        if runtime.master.graph_version == 1 and not failed:
+            failed.append(prefix)
+            raise StorageError("the store is away")
+        return found(prefix)
+
+    monkeypatch.setattr(storage, "list", once_not_found)
+
+    def on_report(report: Any) -> None:
+        if report.epoch == 3 and not asked.answer.done():
+            runtime.master.requests.rescale(asked)
+
+    runtime.master.on_report = on_report
+    runtime.run()
+    assert (len(failed), runtime.failures) == (1, 1)
+    assert asked.answer.result().after == 5
+    assert max(vertex["parallelism"] for vertex in runtime.master.reports[-1].vertices) == 5
     assert Verdict(SCRIPT, ListSink.results(sink)).exact
 
 
