@@ -15,11 +15,18 @@ class ChainOutput:
     """Output of one operator: chained operators first, then the exchanges that start here. Where there are several, each
     gets records of its own: what one does to them is not seen by the others. With object reuse, as in Flink, they share."""
 
-    __slots__ = ("_check", "_shared", "chained", "chained_sides", "routers", "side_routers")
+    __slots__ = ("_check", "_rounded", "_shared", "chained", "chained_sides", "routers", "side_routers")
 
-    def __init__(self, check: Callable[[Block], None] | None = None, *, object_reuse: bool = False) -> None:
-        """`check` refuses a block for the operators chained here; exchanges check what they send themselves."""
-        self._check = check
+    def __init__(
+        self,
+        check: Callable[[Block], None] | None = None,
+        *,
+        rounded: Callable[[Block], Block] | None = None,
+        object_reuse: bool = False,
+    ) -> None:
+        """`check` refuses a block for the operators chained here; exchanges check what they send themselves. `rounded` comes
+        before both, so that an exchange finds the keys that its receiver will find."""
+        self._check, self._rounded = check, rounded
         self._shared = object_reuse
         self.chained: list[Operator] = []
         self.chained_sides: dict[str, list[Operator]] = {}
@@ -27,6 +34,8 @@ class ChainOutput:
         self.side_routers: dict[str, list[Router]] = {}
 
     def block(self, block: Block) -> None:
+        if self._rounded is not None:
+            block = self._rounded(block)
         if self.chained and self._check is not None:
             self._check(block)
         self._deliver(block, self.chained, self.routers)

@@ -141,6 +141,25 @@ def check_rows(block: Block, type_info: TypeInformation, where: str) -> None:
         _each_field(block.values, type_info, where, check_fits)
 
 
+def has_single_floats(type_info: TypeInformation) -> bool:
+    """Whether a declared row or tuple has 32-bit floats in it: values of Python have more digits."""
+    return _is_or_has_single(type_info.to_arrow())
+
+
+def _is_or_has_single(kind: pa.DataType) -> bool:
+    if pa.types.is_float32(kind):
+        return True
+    return any(_is_or_has_single(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def rounded_rows(block: Block, type_info: TypeInformation, where: str) -> Block:
+    """The rows as they come out of columns, with their 32-bit floats rounded: a key must not depend on how far its record
+    has travelled."""
+    return (
+        to_rows(to_columns(block, type_info, where), type_info) if isinstance(block, Rows) and block.values else block
+    )
+
+
 def _each_field(
     values: list[Any], type_info: TypeInformation, where: str, do: Callable[[Sequence[Any], pa.DataType], Any]
 ) -> pa.Schema:

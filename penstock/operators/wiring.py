@@ -15,12 +15,11 @@ from penstock.graph.job_graph import JobEdge
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator
 from penstock.operators.chain_output import ChainOutput
-from penstock.operators.convert import check_rows, to_columns, travels_as_arrow
+from penstock.operators.convert import check_rows, has_single_floats, rounded_rows, to_columns, travels_as_arrow
 from penstock.operators.routing import Router, create_router
 from penstock.operators.simple import FilterOperator
 from penstock.protocol.events import Event
 from penstock.protocol.ids import NodeId, TaskId, VertexId
-from penstock.records import Block
 
 Emit: TypeAlias = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
 
@@ -37,7 +36,7 @@ def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) ->
     vertex = graph.vertex(task)
     operators = {node.id: _load(node) for node in vertex.nodes}
     reuse = graph.job.object_reuse
-    outputs = {node.id: ChainOutput(_check(node, operators[node.id]), object_reuse=reuse) for node in vertex.nodes}
+    outputs = {node.id: _output(node, operators[node.id], object_reuse=reuse) for node in vertex.nodes}
     for edge in vertex.chained:
         output, operator = outputs[edge.source], operators[edge.target]
         if edge.tag is None:
@@ -56,12 +55,16 @@ def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) ->
     return Wiring(operators=operators, outputs=outputs, routers=routers)
 
 
-def _check(node: StreamNode, operator: Operator) -> Callable[[Block], None] | None:
+def _output(node: StreamNode, operator: Operator, *, object_reuse: bool) -> ChainOutput:
     """What an operator makes is checked against its declared type; what it hands on has been."""
     made = operator.gives == "rows" and not isinstance(operator, FilterOperator)
-    if made and node.output_type is not None and travels_as_arrow(node.output_type):
-        return partial(check_rows, type_info=node.output_type, where=f"operator {node.where}")
-    return None
+    declared = node.output_type
+    if not made or declared is None or not travels_as_arrow(declared):
+        return ChainOutput(object_reuse=object_reuse)
+    where = f"operator {node.where}"
+    if has_single_floats(declared):  # rounding checks them, too
+        return ChainOutput(rounded=partial(rounded_rows, type_info=declared, where=where), object_reuse=object_reuse)
+    return ChainOutput(partial(check_rows, type_info=declared, where=where), object_reuse=object_reuse)
 
 
 def _load(node: StreamNode) -> Operator:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.common import Configuration, Types
+from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.common.types import Row
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFunction, RuntimeContext
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from penstock.jobmanager.rescaling import RescaleRequest
 from penstock.operators.keyed import KeyedReduceOperator
 from penstock.operators.selectors import key_selector
 from penstock.state.backend import OperatorState
@@ -25,8 +26,9 @@ from penstock.state.key_groups import canonical, key_group
 from penstock.state.keys import NAN, NEGATIVE_ZERO, normal_key, user_key
 from penstock.state.overlay import MISSING
 from penstock.state.snapshot_file import TableDelta
+from penstock.testing import EmbeddedJob, Epoch, ListSink, ScriptedSource
 from penstock.testing.harness import OperatorHarness
-from tests.embedded.jobs import configured
+from tests.embedded.jobs import configured, master_of, memory_storage
 
 NANS = [float("nan"), -float("nan"), math.inf - math.inf]
 KEYS = [*NANS, 0.0, -0.0, 0, -0.0, 1.5, False, *NANS]
@@ -166,3 +168,43 @@ def test_columns_of_floats_key_a_process_function_alike() -> None:
     results = list(typed.key_by("k").process(Count()).execute_and_collect())
     assert Counter({name: count for _, name, count in results}) == Counter(EXPECTED)
     assert len(results) == len(EXPECTED)
+
+
+class Counted(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
+        self.count.update((self.count.value() or 0) + 1)
+        yield round(value[0], 3), self.count.value()
+
+
+@pytest.mark.parametrize("key", ["k", lambda row: row["k"]], ids=["column", "function"])
+def test_keys_of_32_bits_keep_their_state_when_the_job_is_rescaled(key: Any, request: pytest.FixtureRequest) -> None:
+    """A tenth is another number after it has travelled as a FLOAT. The sender has to find the key that the receiver keeps its
+    state under: else that is in a key group which goes elsewhere than the records."""
+    sink, epochs = request.node.name, 6
+    ListSink.clear(sink)
+    script: list[Any] = []
+    for _ in range(epochs):
+        script += [*range(50), Epoch()]
+    config = Configuration()
+    config.set_string("penstock.runtime", "embedded")
+    config.set_string("execution.checkpointing.interval", "0 ms")
+    env = StreamExecutionEnvironment.get_execution_environment(config).set_parallelism(3).set_max_parallelism(16)
+    tenths = env.from_source(ScriptedSource(script[:-1]), WatermarkStrategy.no_watermarks(), "numbers").map(
+        lambda n: Row(k=n / 10), output_type=Types.ROW_NAMED(["k"], [Types.FLOAT()])
+    )
+    tenths.key_by(key).process(Counted()).sink_to(ListSink(sink))
+    job = env._describe("tenths")
+    runtime = EmbeddedJob(job, master_of(job, memory_storage()))
+    asked = RescaleRequest(parallelism=2)
+
+    def on_report(report: Any) -> None:
+        if report.epoch == 2:
+            runtime.master.requests.rescale(asked)
+
+    runtime.master.on_report = on_report
+    runtime.run()
+    assert asked.answer.result().after == 2
+    assert sorted(ListSink.results(sink)) == [(n / 10, count + 1) for n in range(50) for count in range(epochs)]
