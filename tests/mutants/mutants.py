@@ -170,6 +170,20 @@ _EVENT_TIME: Final = (
 
 _VALUES_AND_KEYS: Final = (
     Mutant(
+        name="32-bit keys are routed by one number and kept under another",
+        file="penstock/operators/wiring.py",
+        old="    if has_single_floats(declared):",
+        new="    if False:",
+        tests=(f"{_FLOATS}::test_keys_of_32_bits_keep_their_state_when_the_job_is_rescaled",),
+    ),
+    Mutant(
+        name="a named tuple is copied by its constructor",
+        file="penstock/common/values.py",
+        old="tuple.__new__(type(value), _tuple(tuple(value)))",
+        new="type(value)(*_tuple(tuple(value)))",
+        tests=("tests/common/test_values.py::test_a_named_tuple_is_copied_without_its_constructor",),
+    ),
+    Mutant(
         name="every NaN is a key of its own",
         file="penstock/state/keys.py",
         old="return key if type(key) in PLAIN_KEYS else _rebuilt(key, _normal_float)",
