@@ -94,7 +94,7 @@ bench: setup java ## measure throughput and latency
 hostile: setup ## two thousand random runs of the embedded runtime with everything at once, against an oracle (15 minutes; HOSTILE_ARGS)
 	$(BIN)/python -m tests.embedded.hostile $(HOSTILE_ARGS)
 
-mutants: setup java postgres ## sabotage the product in one place after the other: a test must notice each (30 minutes; MUTANTS picks by name)
+mutants: setup java postgres ## sabotage the product in one place after the other: a test must notice each (an hour; MUTANTS picks by name)
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 chaos: setup java ## kill processes of running jobs and compare the answers with undisturbed runs

@@ -40,9 +40,16 @@ class Trial:
 
 
 def try_all(mutants: Iterable[Mutant]) -> Iterator[Trial]:
+    healthy: dict[tuple[str, ...], tuple[int, str]] = {}  # by tests: a test that fails anyway notices nothing
     with _copy_of_the_tree() as tree:
         for mutant in mutants:
-            yield _try(mutant, tree)
+            if mutant.tests not in healthy:
+                healthy[mutant.tests] = _run(mutant.tests, tree)
+            status, first = healthy[mutant.tests]
+            if status:
+                yield Trial(mutant=mutant, caught=False, by=f"its tests fail without it: {first}", seconds=0.0)
+            else:
+                yield _try(mutant, tree)
 
 
 @contextmanager
