@@ -234,6 +234,8 @@ def look_at_page(rest: Endpoint, job_id: str) -> str | None:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-dev-shm-usage"])
         page = chromium.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(f"{rest.address}/#token={rest.token}")  # as `penstock ui` does; the page takes it out of its address
+        page.wait_for_function("!location.hash.includes('token')", timeout=20_000)
         page.goto(f"{rest.address}/#/jobs/{job_id}")
         named = page.locator(".vertex.bottleneck").get_attribute("aria-label", timeout=20_000)
         SHOT.parent.mkdir(parents=True, exist_ok=True)
