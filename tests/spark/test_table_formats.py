@@ -47,6 +47,12 @@ def test_jdbc_appends_and_repeats_an_epoch_that_is_committed_again(
     committer.commit(1, output)
     assert postgres.sql("select n from from_spark order by n") == [(1,), (2,)]
     committer.commit(1, output)
+    assert postgres.sql("select count(*) from from_spark") == [(2,)], "the job folder notes that it is written"
+    notes = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert notes
+    for note in notes:  # a driver that dies between the write and its note
+        note.unlink()
+    committer.commit(1, output)
     assert postgres.sql("select count(*) from from_spark") == [(4,)], "at least once, as the how-to says"
     postgres.sql("drop table from_spark")
 
