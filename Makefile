@@ -97,7 +97,7 @@ hostile: setup ## two thousand random runs of the embedded runtime with everythi
 mutants: setup java postgres ## sabotage the product in one place after the other: a test must notice each (an hour; MUTANTS picks by name)
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
-chaos: setup java ## kill processes of running jobs and compare the answers with undisturbed runs
+chaos: setup java ## kill processes of running jobs and compare the answers with a reference (half an hour; RUNS, KILLS, RECORDS)
 	$(BIN)/python -m tests.chaos
 
 chaos-kafka: setup kafka postgres ## a million records from Kafka to Kafka and PostgreSQL while processes and servers are killed
