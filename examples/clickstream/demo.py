@@ -86,8 +86,11 @@ class Driver:
     def kill(self) -> int:
         """SIGKILL to the driver and its JVM, as when the machine they are on is gone."""
         pid = self.pid
-        jvms = [p.pid for p in psutil.Process(pid).children(recursive=True) if "java" in p.name()]
-        targets = [Target.of(pid, command_contains=_JOB), *(Target.of(j, command_contains="pyspark") for j in jvms)]
+        targets = [Target.of(pid, command_contains=_JOB)]
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # a child that has ended meanwhile
+                if "java" in child.name():
+                    targets.append(Target.of(child.pid, command_contains="pyspark"))
         for target in targets:
             with contextlib.suppress(psutil.NoSuchProcess):
                 kill(target)

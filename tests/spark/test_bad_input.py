@@ -26,6 +26,7 @@ from penstock.errors import (
     StorageError,
     failed_task,
 )
+from tests.chaos.cluster import below
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +45,7 @@ def environment(config: Configuration) -> StreamExecutionEnvironment:
 
 def slot_processes() -> list[int]:
     """Those of this test's own executors: other runs on the machine have theirs."""
-    ours = {str(child.pid) for child in psutil.Process().children(recursive=True) if "java" in child.name()}
+    ours = {str(child.pid) for child in below(psutil.Process(), "java")}
     found = []
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []

@@ -51,13 +51,16 @@ def test_modules_and_folders_named_by_python_files_reach_the_slots(
 
 
 _SHOWS_ITS_PROCESSES = """
-import json, sys
+import contextlib, json, sys
 import psutil
 from penstock.spark.session import spark_session
 
 settings = json.loads(sys.stdin.read())
 context = spark_session(settings).sparkContext
-words = [word for child in psutil.Process().children(recursive=True) for word in child.cmdline()]
+words = []
+for child in psutil.Process().children(recursive=True):
+    with contextlib.suppress(psutil.NoSuchProcess):  # also what has ended and nobody has waited for yet
+        words += child.cmdline()
 seen = {key: context.getConf().get(key) for key in settings}
 hadoop = context._jsc.hadoopConfiguration().get("fs.azure.account.key.acct")
 print(json.dumps({"words": words, "seen": seen, "hadoop": hadoop}))
