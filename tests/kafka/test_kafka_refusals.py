@@ -14,6 +14,7 @@ from penstock.common.serialization import SerializationSchema, SimpleStringSchem
 from penstock.connectors.base import DeliveryGuarantee, WriterContext
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.kafka import KafkaOffsetsInitializer, KafkaRecordSerializationSchema, KafkaSink, KafkaSource
+from penstock.connectors.staged_sink import StagedCommitter
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import CommitRefusedError, ConfigurationError
 from penstock.records import Rows
@@ -38,12 +39,15 @@ def test_a_refused_commit_ends_the_job_and_mended_it_writes_the_epoch_exactly_on
     topics: Topics, tmp_path: Path
 ) -> None:
     out = topics.create(settings={"max.message.bytes": "2000"})
-    job = embedded(tmp_path, _numbers(sink(topics, out, properties=QUICK), 300), MAX)
+    job = embedded(tmp_path, _numbers(sink(topics, out), 300), MAX)
     with pytest.raises(
         CommitRefusedError, match=r"committing epoch 2 of sink numbers .*max.message.bytes.*same job folder"
     ):
         job.run()
-    assert job.failures == 2, "tried three times in all, whatever the restart strategy allows"
+    # Not the job's failures: a broker that is slow at its first transaction, on a busy machine, is one more of those.
+    committer = job.master._sinks.committers["numbers"]
+    assert isinstance(committer, StagedCommitter)
+    assert committer._refused == 3, "tried three times in all, whatever the restart strategy allows"
     assert len(topics.values(out)) == 60
     smaller = sink(topics, out, properties={**QUICK, "message.max.bytes": "1500", "batch.size": "1500"})
     embedded(tmp_path, _numbers(smaller, 300), MAX).run()
