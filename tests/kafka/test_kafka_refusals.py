@@ -48,6 +48,7 @@ def test_a_refused_commit_ends_the_job_and_mended_it_writes_the_epoch_exactly_on
     committer = job.master._sinks.committers["numbers"]
     assert isinstance(committer, StagedCommitter)
     assert committer._refused == 3, "tried three times in all, whatever the restart strategy allows"
+    assert job.failures >= 2, "and each but the last was a failure of the job"
     assert len(topics.values(out)) == 60
     smaller = sink(topics, out, properties={**QUICK, "message.max.bytes": "1500", "batch.size": "1500"})
     embedded(tmp_path, _numbers(smaller, 300), MAX).run()
