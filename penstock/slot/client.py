@@ -176,11 +176,20 @@ class SlotStream:
     def _send(self) -> None:
         try:
             for batch in self._rows:
-                self._wire.send(Frame.ROWS, batch.serialize())
-            self._wire.send(Frame.END)
+                if not self._sent(Frame.ROWS, batch.serialize()):
+                    return
+            self._sent(Frame.END)
         except BaseException as error:  # a Spark task that is killed raises here; the reader must not wait for ever
             self._failure.put(error)
             self._wire.close()
+
+    def _sent(self, kind: Frame, payload: Any = b"") -> bool:
+        """False: the slot reads no more. Why not may be waiting to be read, so the connection stays open."""
+        try:
+            self._wire.send(kind, payload)
+        except OSError:
+            return False
+        return True
 
     def results(self) -> Iterator[pa.RecordBatch]:
         try:

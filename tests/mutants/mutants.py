@@ -566,6 +566,13 @@ _WAYS_IN: Final = (
         tests=(f"{_STRANGERS}::test_a_stranger_at_a_slots_address_is_a_slot_that_is_gone",),
     ),
     Mutant(
+        name="a relay that cannot send does not listen",
+        file="penstock/slot/client.py",
+        old="        except OSError:\n            return False",
+        new="        except OSError:\n            self._wire.close()\n            return False",
+        tests=("tests/slot/test_errors_cross.py::test_a_slot_that_refuses_says_why_to_a_relay_that_is_still_sending",),
+    ),
+    Mutant(
         name="any number of silent connections",
         file="penstock/slot/door.py",
         old="            while len(self._waiting) >= MOST_WAITING:",

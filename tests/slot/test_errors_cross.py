@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.checkpoint.storage import CheckpointStorage
@@ -106,6 +107,34 @@ def as_the_driver_sees_it(registry: SlotRegistry) -> BaseException:
     attempt = _Attempt.__new__(_Attempt)
     attempt._registry = registry
     return attempt._explain(RuntimeError("Spark's wrapping"))
+
+
+def test_a_slot_that_refuses_says_why_to_a_relay_that_is_still_sending() -> None:
+    """The zombie of a speculative task has rows to send when the slot refuses it and closes the connection."""
+    token = "a" * 32
+    closed = threading.Event()
+    asked_for = []
+
+    def slot() -> None:
+        wire = Wire.accept(listener.accept()[0], token)
+        wire.receive_message()
+        wire.send_error(CorruptSnapshotError("runs a later attempt"))
+        wire.close()
+        closed.set()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        assert closed.wait(10)
+        for number in range(100):
+            asked_for.append(number)
+            yield pa.RecordBatch.from_pydict({"row": [b"x" * 100_000]})
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=slot, daemon=True).start()
+        stream = SlotStream(Wire.connect("127.0.0.1", listener.getsockname()[1], token), {}, rows())
+        stream._sender.join(10)
+        assert 0 < len(asked_for) < 100, "it could not send them all"
+        with pytest.raises(CorruptSnapshotError, match="runs a later attempt"):
+            list(stream.results())
 
 
 def test_a_damaged_state_file_is_a_corrupt_snapshot_to_relay_and_driver(storage: CheckpointStorage) -> None:
