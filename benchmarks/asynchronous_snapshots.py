@@ -20,7 +20,7 @@ from penstock.checkpoint.storage import CheckpointStorage, LocalStorage
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.jobmanager.job_master import JobMaster
+from penstock.driver.job_master import JobMaster
 from penstock.testing import EmbeddedJob, ListSink
 
 RESULTS = Path(__file__).parent / "results" / "asynchronous_snapshots.json"

@@ -128,8 +128,8 @@ def _watch_driver() -> Stopwatch:
     from pyspark.sql import DataFrame
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
-    from penstock.jobmanager.job_master import JobMaster
-    from penstock.spark.job import _Attempt
+    from penstock.driver.job_master import JobMaster
+    from penstock.runtime.epochs.job import _Attempt
 
     watch = Stopwatch()
     assert issubclass(ClassicFrame, DataFrame)

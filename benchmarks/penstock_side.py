@@ -84,7 +84,7 @@ def build_window(env: StreamExecutionEnvironment, spec: dict[str, Any]) -> None:
 def build_window_from_spark(env: StreamExecutionEnvironment, spec: dict[str, Any]) -> None:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.session import spark_session
+    from penstock.runtime.epochs.session import spark_session
 
     session: SparkSession = spark_session(env._effective_configuration())
     frame = (

@@ -29,11 +29,11 @@ from penstock.checkpoint.manifest import FileState, StateHandle, TaskState
 from penstock.checkpoint.restore import contents_for, encode_contents
 from penstock.checkpoint.storage import LocalStorage
 from penstock.checkpoint.store import CheckpointStore
-from penstock.operators.subtask_snapshot import SnapshotContents, grouped
 from penstock.protocol.input_facts import Lineage
 from penstock.state.backend import OperatorState
 from penstock.state.rocksdb import RocksDBKeyspace
 from penstock.state.rocksdb_settings import MIB, RocksDBSettings
+from penstock.state.snapshot import SnapshotContents, grouped
 
 SUBTASKS = 2
 CHANGED = 10_000

@@ -140,3 +140,9 @@ def failed_task(error: BaseException | None) -> FailedTask | None:
             return found
         error = error.__cause__
     return None
+
+
+def shorten(value: object, limit: int = 300) -> str:
+    """A value as an error shows it: not more of it than a person reads."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

@@ -243,7 +243,7 @@ class Demo:
         epochs = self.journal.poll()
         for pid in {_pid(slot) for epoch in epochs for slot in epoch.slots} - self.slots.keys():
             with contextlib.suppress(psutil.Error, NotOurs):  # it may be gone already
-                self.slots[pid] = Target.of(pid, command_contains="penstock.slot.process")
+                self.slots[pid] = Target.of(pid, command_contains="penstock.runtime.epochs.slot")
         for incident in self.history.add(epochs):
             self.view.state = "running"
             self.view.note(incident.recovered_ms or now_ms(), incident.outcome(), "bold green")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from penstock.jobmanager.epoch import EpochReport
+from penstock.engine.messages import EpochReport
 
 _KNOWN = {item.name for item in fields(EpochReport)}
 

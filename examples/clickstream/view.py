@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.clickstream.history import History
-from penstock.jobmanager.epoch import EpochReport
+from penstock.engine.messages import EpochReport
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 78

@@ -23,8 +23,8 @@ from rich.live import Live
 
 from examples.cluster.job import reading
 from examples.cluster.view import View, Worker
-from penstock.jobmanager.home import JobHome
-from penstock.spark.standalone import standalone_cluster
+from penstock.driver.control.home import JobHome
+from penstock.testing.standalone import standalone_cluster
 
 PROJECT = Path(__file__).parents[2]
 FOLDER = PROJECT / "demo-output" / "cluster"

@@ -12,8 +12,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.storage_protocol import TEMPORARY_PREFIX, FileMissingError, checked_path
 from penstock.common.private_folders import make_private
+from penstock.common.storage import TEMPORARY_PREFIX, FileMissingError, checked_path
 from penstock.errors import StorageError
 
 _FOLDER_RETRIES = 16

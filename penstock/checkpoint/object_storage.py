@@ -11,7 +11,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import MemoryStore, from_url
 
-from penstock.checkpoint.storage_protocol import FileMissingError, checked_path
+from penstock.common.storage import FileMissingError, checked_path
 from penstock.errors import StorageError
 
 if TYPE_CHECKING:

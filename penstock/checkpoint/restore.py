@@ -9,11 +9,11 @@ from typing import Any
 from penstock.checkpoint.manifest import FileState, Manifest, StateHandle, TaskState
 from penstock.errors import StorageError
 from penstock.graph.execution_graph import ExecutionGraph
-from penstock.operators.subtask_snapshot import SnapshotContents
 from penstock.protocol.ids import TaskId
 from penstock.protocol.input_facts import Lineage, is_of
 from penstock.state import snapshot_file
 from penstock.state.operator_lists import ENGINE_UNION, OPERATOR_KINDS, UNION, Dealer
+from penstock.state.snapshot import SnapshotContents
 from penstock.state.snapshot_file import TableDelta
 
 _CHANNEL_KIND = "channel"  # a table of its own: number on the way → (channel, event)

@@ -18,12 +18,12 @@ from penstock.checkpoint.restore import chain_contents, encode_contents
 from penstock.checkpoint.state_data import merge, read_absolute
 from penstock.checkpoint.storage import open_storage
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.operators.subtask_snapshot import SnapshotContents
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.protocol.input_facts import joined
 from penstock.state.key_groups import DEFAULT_MAX_PARALLELISM, key_group
 from penstock.state.operator_lists import BROADCAST, OPERATOR_KINDS
 from penstock.state.panes import PANES
+from penstock.state.snapshot import SnapshotContents
 from penstock.state.snapshot_file import TableDelta
 
 _KINDS: Final = ("value", "list", "map", "reducing", "aggregating")

@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.checkpoint.local_storage import LocalStorage
 from penstock.checkpoint.object_storage import ObjectStorage
-from penstock.checkpoint.storage_protocol import CheckpointStorage, FileMissingError
+from penstock.common.storage import CheckpointStorage, FileMissingError
 from penstock.errors import ConfigurationError
 
 __all__ = ["CheckpointStorage", "FileMissingError", "LocalStorage", "ObjectStorage", "open_storage"]

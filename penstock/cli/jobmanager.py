@@ -11,9 +11,9 @@ import typer
 
 from penstock.cli.output import hint
 from penstock.cli.targets import Directory, TokenFile, given_token, home_at
+from penstock.driver.control.home import is_running, read_json, write_private
 from penstock.errors import ConfigurationError
-from penstock.jobmanager.history import MAX_JOBS
-from penstock.jobmanager.home import is_running, read_json, write_private
+from penstock.service.history import MAX_JOBS
 
 _LEADS_ON = '<!doctype html><meta charset="utf-8"><title>Penstock</title><script>location.replace(%s)</script>\n'
 
@@ -37,7 +37,7 @@ def jobmanager(
 ) -> None:
     """Run the dispatcher. It accepts jobs, starts their drivers, starts dead ones again, and serves REST and the page."""
     try:
-        from penstock.jobmanager.rest.server import serve
+        from penstock.service.rest.server import serve
     except ImportError as error:
         raise ConfigurationError(
             f"the dispatcher needs FastAPI and uvicorn ({error}): install them with `pip install 'penstock[ui]'`"

@@ -22,10 +22,10 @@ from penstock.cli.output import (
     watermark,
 )
 from penstock.cli.targets import AsJson, Directory, JobManager, Target, TokenFile, all_targets, checked
-from penstock.jobmanager.documents import checkpoints as checkpoint_documents
-from penstock.jobmanager.documents import jobs as documents
-from penstock.jobmanager.known_job import TERMINAL
-from penstock.jobmanager.rates import bottleneck
+from penstock.driver.control.rates import bottleneck
+from penstock.service.documents import checkpoints as checkpoint_documents
+from penstock.service.documents import jobs as documents
+from penstock.service.known_job import TERMINAL
 
 Wait = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the end of it.")]
 SavepointDirectory = Annotated[

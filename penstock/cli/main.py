@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import jobmanager, jobs, run, state
 from penstock.errors import PenstockError
-from penstock.jobmanager.program import ProgramError
+from penstock.service.program import ProgramError
 
 app = typer.Typer(
     name="penstock",

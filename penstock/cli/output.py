@@ -16,8 +16,8 @@ from rich.text import Text
 
 from penstock.cli.targets import Target, checked
 from penstock.errors import PenstockError
-from penstock.jobmanager.endpoint import UnreachableError
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
+from penstock.service.endpoint import UnreachableError
 
 _POLL_S, _SLOWEST_POLL_S = 0.1, 1.0
 _UNREACHABLE_S = 60.0  # a dispatcher that is started again needs no longer, and jobs go on meanwhile

@@ -13,11 +13,11 @@ from penstock.cli.output import hint
 from penstock.cli.submit import start_detached, submit_remotely
 from penstock.cli.targets import Directory, JobManager, TokenFile, dispatcher_at, home_at
 from penstock.common.global_configuration import GlobalConfiguration
+from penstock.driver.control.attach import HOME
+from penstock.driver.control.home import JobHome
 from penstock.errors import ConfigurationError
-from penstock.jobmanager.attach import HOME
-from penstock.jobmanager.history import prune_unattended
-from penstock.jobmanager.home import JobHome
-from penstock.jobmanager.program import Program, run_program
+from penstock.service.history import prune_unattended
+from penstock.service.program import Program, run_program
 
 
 class Runtime(Enum):
@@ -127,7 +127,7 @@ def run(
 
 def _interrupted() -> None:
     """Their driver ends with this process, but not what is known of them."""
-    from penstock.jobmanager.launch import running_jobs
+    from penstock.runtime.launch import running_jobs
 
     for client in running_jobs():
         short = str(client.get_job_id())[:8]

@@ -13,13 +13,13 @@ import typer
 
 from penstock.cli.output import hint, wait_for_state
 from penstock.cli.targets import LocalTarget, RemoteTarget, Target, checked
+from penstock.driver.control.home import JobHome, is_running, read_json
 from penstock.errors import ConfigurationError, JobFailedError
-from penstock.jobmanager.endpoint import Endpoint
-from penstock.jobmanager.history import prune_unattended
-from penstock.jobmanager.home import JobHome, is_running, read_json
-from penstock.jobmanager.known_job import TERMINAL, KnownJob
-from penstock.jobmanager.program import Program
-from penstock.jobmanager.submission import Submission, start_driver
+from penstock.service.endpoint import Endpoint
+from penstock.service.history import prune_unattended
+from penstock.service.known_job import TERMINAL, KnownJob
+from penstock.service.program import Program
+from penstock.service.submission import Submission, start_driver
 
 _START_S = 120.0
 _STARTED = ("RUNNING", *TERMINAL)

@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import typer
 
+from penstock.driver.control.answers import Answer
+from penstock.driver.control.home import JobFolder, JobHome, is_job_id, read_json
 from penstock.errors import ConfigurationError, PenstockError
-from penstock.jobmanager.answers import Answer
-from penstock.jobmanager.dispatcher import tail
-from penstock.jobmanager.documents import jobs as documents
-from penstock.jobmanager.endpoint import Endpoint
-from penstock.jobmanager.home import JobFolder, JobHome, is_job_id, read_json
-from penstock.jobmanager.known_job import TERMINAL, KnownJob, known_jobs
-from penstock.jobmanager.submission import Submission
+from penstock.service.dispatcher import tail
+from penstock.service.documents import jobs as documents
+from penstock.service.endpoint import Endpoint
+from penstock.service.known_job import TERMINAL, KnownJob, known_jobs
+from penstock.service.submission import Submission
 
 
 def _complete(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from penstock.common.absent import missing_name
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.config_options import ConfigOption, ConfigOptions
 from penstock.common.configuration import Configuration
@@ -31,10 +32,9 @@ from penstock.common.watermark_strategy import (
     WatermarkOutput,
     WatermarkStrategy,
 )
-from penstock.compat.absent import missing_name
 
 if TYPE_CHECKING:
-    from penstock.datastream.job_client import JobClient
+    from penstock.driver.client import JobClient
 
 __all__ = [
     "ByteArraySchema",
@@ -71,5 +71,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "JobClient":  # on first use: it knows jobs, which know everything that is imported here
-        return import_module("penstock.datastream.job_client").JobClient
+        return import_module("penstock.driver.client").JobClient
     raise missing_name(__name__, name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.compat.absent import missing_attribute
+from penstock.common.absent import missing_attribute
 from penstock.errors import JobDefinitionError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.compat.absent import missing_attribute
+from penstock.common.absent import missing_attribute
 from penstock.errors import ConfigurationError
 
 _MAX_KEY_GROUPS: Final = 32768

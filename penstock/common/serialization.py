@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.common.absent import missing_name
 from penstock.common.typeinfo import TypeInformation, Types
-from penstock.compat.absent import missing_name
 from penstock.errors import JobDefinitionError
 
 

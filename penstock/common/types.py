@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.absent import missing_attribute
+from penstock.common.absent import missing_attribute
 
 
 class RowKind(Enum):

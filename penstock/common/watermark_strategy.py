@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.common.absent import missing_name
 from penstock.common.time import Duration
-from penstock.compat.absent import missing_name
 from penstock.errors import JobDefinitionError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

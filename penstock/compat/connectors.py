@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.connectors.base import DeliveryGuarantee, Sink, Source
+from penstock.functions.connectors import DeliveryGuarantee, Sink, Source
 
 __all__ = ["DeliveryGuarantee", "Sink", "Source"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-from penstock.compat.absent import explain
+from penstock.common.absent import explain
 
 __path__: list[str] = []  # a package to the import system; its modules are found by the alias finder
 

@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Final
 
+from penstock.common.absent import explain
 from penstock.common.watermark_strategy import set_per_record_watermarks
-from penstock.compat.absent import explain
 from penstock.errors import ConfigurationError
 
 _ROOT: Final = "pyflink"
@@ -29,7 +29,10 @@ _MOVED: Final = {
     "pyflink": "penstock.compat.namespace",
     "pyflink.version": "penstock.compat.version",
     "pyflink.metrics": "penstock.common.metrics",
-    "pyflink.common.job_client": "penstock.datastream.job_client",
+    "pyflink.common.job_client": "penstock.driver.client",
+    "pyflink.datastream.output_tag": "penstock.functions.output_tag",
+    "pyflink.datastream.time_domain": "penstock.functions.time_domain",
+    "pyflink.datastream.timerservice": "penstock.functions.timerservice",
     "pyflink.datastream.connectors": "penstock.compat.connectors",
     "pyflink.datastream.connectors.base": "penstock.connectors.base",
     "pyflink.datastream.connectors.kafka": "penstock.connectors.kafka",

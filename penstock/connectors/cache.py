@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.block_bytes import cut
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
-from penstock.connectors.base import (
+from penstock.engine.exchange_rows import decode_block, encode_block
+from penstock.functions.connectors import (
     Committer,
     Json,
     Sink,
@@ -29,7 +29,7 @@ from penstock.connectors.base import (
     WriterContext,
 )
 from penstock.records import Block
-from penstock.slot.exchange_rows import decode_block, encode_block
+from penstock.records.sizes import cut
 
 if TYPE_CHECKING:
     from penstock.common.typeinfo import TypeInformation

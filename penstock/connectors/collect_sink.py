@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.errors import ProtocolError
+from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 from penstock.pickling import dump_by_value
 from penstock.records import Block, Columns
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.block_bytes import gathered
-from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.errors import JobDefinitionError
+from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.records import Block, Rows
+from penstock.records.sizes import gathered
 
 if TYPE_CHECKING:
     from penstock.common.typeinfo import TypeInformation

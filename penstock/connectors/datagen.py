@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.block_bytes import BLOCK_BYTES, gathered
-from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.connectors.counter_random import IndexArray
 from penstock.errors import JobDefinitionError, UserFunctionError
+from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.records import Block, Columns, Rows
+from penstock.records.sizes import BLOCK_BYTES, gathered
 
 if TYPE_CHECKING:
     from penstock.common.typeinfo import TypeInformation

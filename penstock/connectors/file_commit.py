@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from penstock.connectors.base import Committer
 from penstock.errors import FencedError, StorageError
+from penstock.functions.connectors import Committer
 
 _COMMITS = "_commits"
 _STAGING = ".staging"

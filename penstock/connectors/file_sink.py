@@ -10,7 +10,6 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.file_commit import FileCommitter, StagedFile, committed_files, fsync_folder, staging_folder
 from penstock.connectors.sink_formats import (
     CsvWriteFormat,
@@ -24,6 +23,7 @@ from penstock.connectors.sink_formats import (
 )
 from penstock.connectors.sink_partitions import Partitioning, Partitions
 from penstock.errors import ConfigurationError
+from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 from penstock.records import Block
 
 __all__ = ["BulkFormatBuilder", "FileSink", "RowFormatBuilder", "committed_files"]

@@ -14,11 +14,11 @@ from typing import Any
 
 from penstock.checkpoint.layout import file_name_part
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
-from penstock.datastream.functions.sinks import SinkContext, SinkFunction, TwoPhaseCommitSinkFunction
-from penstock.operators.convert import to_rows
+from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
+from penstock.functions.sinks import SinkContext, SinkFunction, TwoPhaseCommitSinkFunction
 from penstock.pickling import dump_by_value
 from penstock.records import Block
+from penstock.records.convert import to_rows
 
 _FOLDER = "transactions"
 

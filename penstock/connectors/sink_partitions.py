@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from penstock.common.arrow_columns import take_rows
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.sink_values import as_mapping, to_batch
 from penstock.errors import ConfigurationError
 from penstock.records import Block, Columns, Rows
+from penstock.records.arrow_columns import take_rows
 
 Partitioning: TypeAlias = Sequence[str] | Callable[[Any], str]
 

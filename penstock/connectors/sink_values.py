@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.exact_arrays import exact_array
 from penstock.connectors.errors import BadRecordError
 from penstock.records import Block, Columns
+from penstock.records.exact_arrays import exact_array
 
 
 def field_names(value: Any) -> list[str] | None:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.connectors.base import Committer, SinkWriter, WriterContext
 from penstock.connectors.staging import StagedOutput, commit_name, discard, stage
 from penstock.errors import CommitRefusedError, PenstockError
+from penstock.functions.connectors import Committer, SinkWriter, WriterContext
 from penstock.records import Block
 
 Part = TypeVar("Part")

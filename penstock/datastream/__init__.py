@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.absent import missing_name
+from penstock.common.absent import missing_name
 
 if TYPE_CHECKING:
     from penstock.datastream.async_data_stream import (
@@ -49,7 +49,44 @@ if TYPE_CHECKING:
     from penstock.datastream.externalized_checkpoint_retention import (
         ExternalizedCheckpointRetention,
     )
-    from penstock.datastream.functions import (
+    from penstock.datastream.interval_join import (
+        IntervalJoin,
+        IntervalJoined,
+    )
+    from penstock.datastream.iterative_stream import (
+        ConnectedIterativeStreams,
+        IterativeStream,
+    )
+    from penstock.datastream.joined_streams import (
+        CoGroupedStreams,
+        JoinedStreams,
+    )
+    from penstock.datastream.keyed_stream import (
+        KeyedStream,
+    )
+    from penstock.datastream.slot_sharing_group import (
+        MemorySize,
+        SlotSharingGroup,
+    )
+    from penstock.datastream.state_backend import (
+        EmbeddedRocksDBStateBackend,
+        FsStateBackend,
+        HashMapStateBackend,
+        MemoryStateBackend,
+        RocksDBStateBackend,
+        StateBackend,
+    )
+    from penstock.datastream.stream_execution_environment import (
+        StreamExecutionEnvironment,
+    )
+    from penstock.datastream.windowed_stream import (
+        AllWindowedStream,
+        WindowedStream,
+    )
+    from penstock.driver.client import (
+        JobClient,
+    )
+    from penstock.functions import (
         AggregateFunction,
         AllWindowFunction,
         AsyncFunction,
@@ -81,49 +118,16 @@ if TYPE_CHECKING:
         SinkFunction,
         WindowFunction,
     )
-    from penstock.datastream.interval_join import (
-        IntervalJoin,
-        IntervalJoined,
-    )
-    from penstock.datastream.iterative_stream import (
-        ConnectedIterativeStreams,
-        IterativeStream,
-    )
-    from penstock.datastream.job_client import (
-        JobClient,
-    )
-    from penstock.datastream.joined_streams import (
-        CoGroupedStreams,
-        JoinedStreams,
-    )
-    from penstock.datastream.keyed_stream import (
-        KeyedStream,
-    )
-    from penstock.datastream.output_tag import (
+    from penstock.functions.output_tag import (
         OutputTag,
     )
-    from penstock.datastream.slot_sharing_group import (
-        MemorySize,
-        SlotSharingGroup,
-    )
-    from penstock.datastream.state_backend import (
-        EmbeddedRocksDBStateBackend,
-        FsStateBackend,
-        HashMapStateBackend,
-        MemoryStateBackend,
-        RocksDBStateBackend,
-        StateBackend,
-    )
-    from penstock.datastream.stream_execution_environment import (
-        StreamExecutionEnvironment,
-    )
-    from penstock.datastream.time_domain import (
+    from penstock.functions.time_domain import (
         TimeDomain,
     )
-    from penstock.datastream.timerservice import (
+    from penstock.functions.timerservice import (
         TimerService,
     )
-    from penstock.datastream.window import (
+    from penstock.functions.window import (
         CountWindow,
         GlobalWindow,
         MergingWindowAssigner,
@@ -132,10 +136,6 @@ if TYPE_CHECKING:
         TriggerResult,
         Window,
         WindowAssigner,
-    )
-    from penstock.datastream.windowed_stream import (
-        AllWindowedStream,
-        WindowedStream,
     )
 
 _HOME = {

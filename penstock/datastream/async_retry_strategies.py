@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.datastream.functions.asynchronous import (
+from penstock.errors import JobDefinitionError
+from penstock.functions.asynchronous import (
     AsyncRetryPredicate,
     AsyncRetryStrategy,
     ExceptionPredicate,
     ResultPredicate,
 )
-from penstock.errors import JobDefinitionError
 
 __all__ = [
     "NO_RETRY_STRATEGY",

@@ -27,8 +27,8 @@ from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
 
 if TYPE_CHECKING:
-    from penstock.datastream.job_client import JobClient
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from penstock.driver.client import JobClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.connectors import collect_sink
 
 if TYPE_CHECKING:
-    from penstock.datastream.job_client import JobClient
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from penstock.driver.client import JobClient
 
 
 class CloseableIterator:

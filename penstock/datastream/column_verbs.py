@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from penstock.common.arrow_types import row_type_of, schema_of, type_of_arrow
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
-from penstock.datastream.functions.batches import MapBatchesFunction
 from penstock.errors import JobDefinitionError
+from penstock.functions.batches import MapBatchesFunction
 from penstock.operators.base import Operator
 from penstock.operators.column_operators import (
     FilterColumnsOperator,

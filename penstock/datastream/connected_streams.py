@@ -8,7 +8,10 @@ from typing import Any
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.edges import Origin
-from penstock.datastream.functions import (
+from penstock.datastream.keyed_stream import KeyedStream
+from penstock.datastream.misuse import what
+from penstock.errors import JobDefinitionError
+from penstock.functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
@@ -17,10 +20,7 @@ from penstock.datastream.functions import (
     KeyedCoProcessFunction,
     KeySelector,
 )
-from penstock.datastream.keyed_stream import KeyedStream
-from penstock.datastream.misuse import what
-from penstock.datastream.state import MapStateDescriptor
-from penstock.errors import JobDefinitionError
+from penstock.functions.state import MapStateDescriptor
 from penstock.operators.broadcast import BroadcastOperator
 from penstock.operators.co import CoFlatMapOperator, CoMapOperator, CoProcessOperator, Selector, TwoInputOperator
 

@@ -16,7 +16,11 @@ from penstock.datastream.column_verbs import ColumnVerbs
 from penstock.datastream.data_stream_sink import DataStreamSink as DataStreamSink
 from penstock.datastream.edges import Edge, Origin
 from penstock.datastream.ends import Ends
-from penstock.datastream.functions import (
+from penstock.datastream.misuse import check_function, describe, no_such_verb, what
+from penstock.datastream.operator_settings import OperatorSettings
+from penstock.datastream.partitioning_verbs import PartitioningVerbs
+from penstock.errors import JobDefinitionError
+from penstock.functions import (
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
@@ -24,11 +28,7 @@ from penstock.datastream.functions import (
     MapFunction,
     ProcessFunction,
 )
-from penstock.datastream.misuse import check_function, describe, no_such_verb, what
-from penstock.datastream.operator_settings import OperatorSettings
-from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.partitioning_verbs import PartitioningVerbs
-from penstock.errors import JobDefinitionError
+from penstock.functions.output_tag import OutputTag
 from penstock.graph import partitioner as p
 from penstock.graph.notebook import leading_to, table
 from penstock.graph.stream_graph import StreamNode
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from penstock.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from penstock.datastream.keyed_stream import KeyedStream as KeyedStream
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
-    from penstock.datastream.window import WindowAssigner
     from penstock.datastream.windowed_stream import AllWindowedStream
+    from penstock.functions.window import WindowAssigner
 
 
 class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):

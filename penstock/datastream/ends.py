@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.connectors.base import Sink
 from penstock.connectors.collect_sink import CollectSink
 from penstock.connectors.function_sink import FunctionSink
 from penstock.connectors.print_sink import PrintSink
 from penstock.datastream.data_stream_sink import DataStreamSink
 from penstock.datastream.edges import Origin
-from penstock.datastream.functions import SinkFunction, TwoPhaseCommitSinkFunction
 from penstock.datastream.misuse import what
 from penstock.errors import JobDefinitionError
+from penstock.functions import SinkFunction, TwoPhaseCommitSinkFunction
+from penstock.functions.connectors import Sink
 from penstock.operators.sink import SinkOperator
 
 if TYPE_CHECKING:

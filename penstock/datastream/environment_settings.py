@@ -13,8 +13,8 @@ from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
+from penstock.engine.state_settings import state_settings
 from penstock.errors import JobDefinitionError
-from penstock.jobmanager.state_settings import state_settings
 
 _SAVEPOINTS = "execution.checkpointing.savepoint-dir"
 _CHAINING = "pipeline.operator-chaining.enabled"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.base import Source
 from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
 from penstock.connectors.push import PushSource, SocketTextReceiver
 from penstock.datastream.data_stream import DataStream
 from penstock.errors import JobDefinitionError
+from penstock.functions.connectors import Source
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
 
@@ -92,7 +92,7 @@ class EnvironmentSources:
         """Watermarks are made per split, and the stream's is the minimum over the splits that are not idle."""
         if not isinstance(source, Source):
             raise JobDefinitionError(
-                f"from_source takes a Penstock source (a penstock.connectors.base.Source), not {type(source).__name__}; "
+                f"from_source takes a Penstock source (a penstock.functions.connectors.Source), not {type(source).__name__}; "
                 "a streaming DataFrame of Spark's goes to from_spark"
             )
         if not isinstance(watermark_strategy, WatermarkStrategy):
@@ -121,7 +121,7 @@ class EnvironmentSources:
         column with event time (a timestamp, or milliseconds). With `bounded` the source ends at the first
         trigger that finds nothing new.
         """
-        from penstock.spark.source import spark_source
+        from penstock.runtime.epochs.source import spark_source
 
         strategy = watermark_strategy or WatermarkStrategy.no_watermarks()
         if strategy.alignment is not None:

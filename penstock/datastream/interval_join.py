@@ -6,11 +6,11 @@ from penstock.common.time import Interval
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connected_streams import _two_inputs
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.functions import ProcessJoinFunction
 from penstock.datastream.keyed_stream import KeyedStream
 from penstock.datastream.misuse import what
-from penstock.datastream.output_tag import OutputTag
 from penstock.errors import JobDefinitionError
+from penstock.functions import ProcessJoinFunction
+from penstock.functions.output_tag import OutputTag
 from penstock.operators.interval_join import IntervalJoinOperator
 
 

@@ -18,7 +18,10 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.capture import captured
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.functions import (
+from penstock.datastream.misuse import check_function, what
+from penstock.datastream.windowed_stream import WindowedStream
+from penstock.errors import JobDefinitionError
+from penstock.functions import (
     CoGroupFunction,
     Function,
     JoinFunction,
@@ -26,10 +29,7 @@ from penstock.datastream.functions import (
     RuntimeContext,
     WindowFunction,
 )
-from penstock.datastream.misuse import check_function, what
-from penstock.datastream.window import Evictor, Trigger, WindowAssigner
-from penstock.datastream.windowed_stream import WindowedStream
-from penstock.errors import JobDefinitionError
+from penstock.functions.window import Evictor, Trigger, WindowAssigner
 from penstock.operators import selectors
 from penstock.operators.simple import MapOperator
 

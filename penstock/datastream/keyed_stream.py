@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.edges import Origin
-from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
 from penstock.datastream.misuse import check_function, describe, what
 from penstock.errors import JobDefinitionError
+from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
 from penstock.graph import partitioner as p
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators import rolling
@@ -20,8 +20,8 @@ from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
 if TYPE_CHECKING:
     from penstock.datastream.interval_join import IntervalJoin
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
-    from penstock.datastream.window import WindowAssigner
     from penstock.datastream.windowed_stream import WindowedStream
+    from penstock.functions.window import WindowAssigner
 
 
 class KeyedStream(DataStream):

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.compat.absent import missing_attribute
-from penstock.datastream.functions import Function
+from penstock.common.absent import missing_attribute
 from penstock.errors import JobDefinitionError
+from penstock.functions import Function
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator
 from penstock.protocol.ids import NodeId

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.datastream.capture import captured
-from penstock.datastream.functions import KeySelector, Partitioner
 from penstock.datastream.misuse import check_function
+from penstock.functions import KeySelector, Partitioner
 from penstock.graph import partitioner as p
 from penstock.operators.selectors import as_selector
 
 if TYPE_CHECKING:
     from penstock.datastream.connected_streams import BroadcastStream
     from penstock.datastream.data_stream import DataStream
-    from penstock.datastream.state import MapStateDescriptor
+    from penstock.functions.state import MapStateDescriptor
 
 
 class PartitioningVerbs:

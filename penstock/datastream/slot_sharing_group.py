@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import total_ordering
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.compat.absent import missing_attribute
+from penstock.common.absent import missing_attribute
 from penstock.errors import ConfigurationError
 
 _UNITS: Final = (("tb", 2**40), ("gb", 2**30), ("mb", 2**20), ("kb", 2**10))

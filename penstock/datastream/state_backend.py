@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from penstock.compat.absent import missing_name
+from penstock.common.absent import missing_name
 from penstock.errors import ConfigurationError
 
 __all__ = [

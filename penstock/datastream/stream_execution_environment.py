@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from penstock.common.absent import missing_attribute
 from penstock.common.configuration import Configuration
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.common.watermark_strategy import WatermarkAlignment
-from penstock.compat.absent import missing_attribute
-from penstock.connectors.base import Sink, Source
 from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.capture import LeftBehind, captured
 from penstock.datastream.data_stream import DataStream
@@ -25,11 +24,14 @@ from penstock.datastream.edges import Edge, Origin
 from penstock.datastream.environment_settings import OBJECT_REUSE, EnvironmentSettings
 from penstock.datastream.environment_sources import EnvironmentSources
 from penstock.datastream.execution_mode import RuntimeExecutionMode
-from penstock.datastream.functions import CheckpointedFunction
 from penstock.datastream.iterative_stream import OpenIteration, settle
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.misuse import call_site, check_program
+from penstock.driver.client import JobClient
+from penstock.driver.description import JobDescription
+from penstock.engine.settings import JobSettings
 from penstock.errors import ConfigurationError, JobDefinitionError
+from penstock.functions import CheckpointedFunction
+from penstock.functions.connectors import Sink, Source
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.explain import explain, plan_json
 from penstock.graph.iterations import Iteration
@@ -37,14 +39,12 @@ from penstock.graph.job_graph import build_job_graph
 from penstock.graph.notebook import Plan
 from penstock.graph.partitioner import Forward, Rebalance
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.launch import launch
-from penstock.jobmanager.settings import JobSettings
 from penstock.operators.base import Operator
 from penstock.operators.batch import batch_operator
 from penstock.operators.sink import SinkOperator
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
+from penstock.runtime.launch import launch
 
 
 class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.common.arrow_columns import plain_type
 from penstock.common.arrow_types import schema_of, type_of_arrow
-from penstock.common.exact_sums import has_order, sum_type
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
-from penstock.datastream.aggregates import Aggregate, Partial, result_columns
 from penstock.datastream.column_verbs import gives_columns
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.window import (
+from penstock.errors import JobDefinitionError
+from penstock.functions.aggregates import Aggregate, Partial, result_columns
+from penstock.functions.window import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     CumulativeEventTimeWindows,
@@ -23,12 +22,13 @@ from penstock.datastream.window import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from penstock.errors import JobDefinitionError
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.convert import travels_as_arrow
 from penstock.operators.row_aggregation import AggregatedRow, RowAggregation
 from penstock.operators.selectors import ColumnKeySelector, check_columns
 from penstock.operators.window_contents import AggregateContents
+from penstock.records.arrow_columns import plain_type
+from penstock.records.convert import travels_as_arrow
+from penstock.records.exact_sums import has_order, sum_type
 
 if TYPE_CHECKING:
     from penstock.datastream.windowed_stream import WindowedStream

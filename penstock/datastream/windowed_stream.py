@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.capture import captured
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.functions import (
+from penstock.datastream.keyed_stream import KeyedStream
+from penstock.datastream.misuse import describe, what
+from penstock.errors import JobDefinitionError
+from penstock.functions import (
     AggregateFunction,
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -16,22 +19,19 @@ from penstock.datastream.functions import (
     ReduceFunction,
     WindowFunction,
 )
-from penstock.datastream.keyed_stream import KeyedStream
-from penstock.datastream.misuse import describe, what
-from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.window import (
+from penstock.functions.output_tag import OutputTag
+from penstock.functions.window import (
     Evictor,
     MergingWindowAssigner,
     Trigger,
     WindowAssigner,
 )
-from penstock.errors import JobDefinitionError
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents, WindowContents
 
 if TYPE_CHECKING:
-    from penstock.datastream.aggregates import Aggregate
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from penstock.functions.aggregates import Aggregate
 
 
 class _Windowed:
@@ -212,6 +212,6 @@ class AllWindowedStream(_Windowed):
 
 
 def count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
-    from penstock.datastream.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner
+    from penstock.functions.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
     return CountTumblingWindowAssigner.of(size) if slide == 0 else CountSlidingWindowAssigner.of(size, slide)

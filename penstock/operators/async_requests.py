@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.common.values import own_all
-from penstock.datastream.functions.asynchronous import AsyncFunctionDescriptor
 from penstock.errors import PenstockError
+from penstock.functions.asynchronous import AsyncFunctionDescriptor
 
 _POLL_S = 1.0  # how often a waiting subtask looks whether the loop is still there
 _STOP_S = 10.0

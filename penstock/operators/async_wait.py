@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.functions.asynchronous import AsyncFunctionDescriptor
+from penstock.functions.asynchronous import AsyncFunctionDescriptor
 from penstock.operators.async_requests import AsyncRequests, Batch
 from penstock.operators.base import Operator
-from penstock.operators.convert import to_rows
 from penstock.records import Block
+from penstock.records.convert import to_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
-from penstock.errors import PenstockError, UserFunctionError
+from penstock.errors import PenstockError, UserFunctionError, shorten
 from penstock.operators import checkpointing
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block, Rows
@@ -65,11 +65,6 @@ class OperatorContext:
     processing_time: Callable[[], int]
     restored_checkpoint: Callable[[], int | None] = lambda: None  # the epoch whose end the state in here is from
     storage: CheckpointStorage | None = None  # the job folder, where sinks may stage output
-
-
-def shorten(value: Any, limit: int = 300) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 class Operator(ABC):

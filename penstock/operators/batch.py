@@ -20,7 +20,6 @@ from penstock.common.watermark_strategy import NoWatermarks, WatermarkStrategy
 from penstock.operators.base import Operator, OperatorContext, Output
 from penstock.operators.broadcast import BroadcastOperator
 from penstock.operators.co import TwoInputOperator
-from penstock.operators.convert import to_rows
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator, TimedOperator
 from penstock.operators.source import SourceOperator
 from penstock.operators.watermarks import WatermarkOperator
@@ -28,6 +27,7 @@ from penstock.operators.window import WindowOperator
 from penstock.operators.window_namespace import ALL_KEY
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Rows
+from penstock.records.convert import to_rows
 from penstock.state.backend import NO_KEY
 from penstock.state.key_groups import canonical
 from penstock.state.specification import Specification

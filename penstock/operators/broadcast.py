@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from penstock.datastream.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
-from penstock.datastream.timerservice import TimeDomain, TimerService
 from penstock.errors import JobDefinitionError
+from penstock.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from penstock.functions.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
+from penstock.functions.timerservice import TimeDomain, TimerService
 from penstock.operators.base import OperatorContext
 from penstock.operators.co import Call, Selector, TwoInputOperator
 from penstock.operators.keyed import timestamp_of

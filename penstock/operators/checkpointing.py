@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.datastream.functions.base import KeyedStateStore
-from penstock.datastream.functions.checkpointed import (
+from penstock.functions.base import KeyedStateStore
+from penstock.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
-from penstock.datastream.state import OperatorStateStore
+from penstock.functions.state import OperatorStateStore
 
 if TYPE_CHECKING:
     from penstock.operators.base import Operator

@@ -11,12 +11,12 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.functions import CoProcessFunction, KeyedCoProcessFunction
-from penstock.datastream.timerservice import TimeDomain, TimerService
+from penstock.functions import CoProcessFunction, KeyedCoProcessFunction
+from penstock.functions.timerservice import TimeDomain, TimerService
 from penstock.operators.base import OperatorContext
-from penstock.operators.convert import to_rows
 from penstock.operators.keyed import TimedOperator, timestamp_of
 from penstock.records import Block
+from penstock.records.convert import to_rows
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import user_key
 

@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.arrow_columns import filter_rows
-from penstock.common.exact_arrays import DoesNotFit, exact_array
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.types import _create_row
-from penstock.datastream.functions.batches import MapBatchesFunction
 from penstock.errors import PenstockError
+from penstock.functions.batches import MapBatchesFunction
 from penstock.operators.base import Operator
-from penstock.operators.convert import column_of, event_times, require_columns, single_batch
 from penstock.operators.expressions import alike, evaluate, field_names, typed_columns
 from penstock.operators.selectors import read_column
 from penstock.records import Block, Columns, Rows, TimestampArray
+from penstock.records.arrow_columns import filter_rows
+from penstock.records.convert import column_of, event_times, require_columns, single_batch
+from penstock.records.exact_arrays import DoesNotFit, exact_array
 
 
 class SelectOperator(Operator):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.common.constants import MIN_LONG_VALUE
 from penstock.common.metrics import MetricGroup
-from penstock.datastream.window.evictor import Evictor, TimestampedValue
+from penstock.functions.window.evictor import Evictor, TimestampedValue
 from penstock.operators.window_contents import ListContents, WindowContents
 from penstock.state.overlay import OverlayTable
 

@@ -12,9 +12,9 @@ import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from penstock.common.types import Row
-from penstock.operators.convert import single_batch, to_columns, travels_as_arrow
 from penstock.operators.selectors import read_column
 from penstock.records import Block, Columns, Rows
+from penstock.records.convert import single_batch, to_columns, travels_as_arrow
 
 
 def evaluate(expression: pc.Expression, batch: pa.RecordBatch) -> pa.Array:

@@ -18,9 +18,9 @@ from typing import Any
 from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import own, own_all
-from penstock.datastream.functions import ProcessJoinFunction
-from penstock.datastream.timerservice import TimeDomain
 from penstock.errors import JobDefinitionError, PenstockError
+from penstock.functions import ProcessJoinFunction
+from penstock.functions.timerservice import TimeDomain
 from penstock.operators.base import OperatorContext
 from penstock.operators.co import Call, Selector, TwoInputOperator
 from penstock.state.overlay import MISSING

@@ -11,14 +11,14 @@ import pyarrow as pa
 from penstock.common.constants import MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import ATOMS, own
-from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
-from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.timerservice import TimeDomain, TimerService
+from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
+from penstock.functions.output_tag import OutputTag
+from penstock.functions.timerservice import TimeDomain, TimerService
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.convert import column_values, to_rows
 from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.records import Block, Columns, Rows
+from penstock.records.convert import column_values, to_rows
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import normal_key, user_key
 from penstock.state.overlay import MISSING

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from penstock.datastream.window import MergingWindowAssigner
+from penstock.functions.window import MergingWindowAssigner
 
 # (result, merged windows, state window of the result, state windows whose contents move there)
 MergeWindows: TypeAlias = Callable[[Any, list[Any], Any, list[Any]], None]

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.common.constants import MAX_LONG_VALUE
-from penstock.datastream.window import (
+from penstock.errors import JobDefinitionError
+from penstock.functions.window import (
     CumulativeEventTimeWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WindowAssigner,
 )
-from penstock.datastream.window.windows import last_timestamp
-from penstock.errors import JobDefinitionError
+from penstock.functions.window.windows import last_timestamp
 from penstock.records import TimestampArray
 
 

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.arrow_columns import one_nan, plain
-from penstock.common.exact_sums import grouped, unified
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
-from penstock.datastream.aggregates import Aggregate, Partial, partial_names, result_columns
 from penstock.errors import PenstockError
-from penstock.operators.convert import column_of, single_batch
+from penstock.functions.aggregates import Aggregate, Partial, partial_names, result_columns
 from penstock.records import TimestampArray
+from penstock.records.arrow_columns import one_nan, plain
+from penstock.records.convert import column_of, single_batch
+from penstock.records.exact_sums import grouped, unified
 from penstock.state.panes import with_keys
 from penstock.state.specification import PartialName
 

@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from penstock.common.exact_values import comes_before, exact_add
 from penstock.common.types import Row
-from penstock.datastream.functions import ReduceFunction
 from penstock.errors import JobDefinitionError, PenstockError
+from penstock.functions import ReduceFunction
+from penstock.records.exact_values import comes_before, exact_add
 
 Field: TypeAlias = int | str
 

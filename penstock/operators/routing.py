@@ -13,8 +13,6 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from penstock.block_bytes import BLOCK_BYTES, about, cut
-from penstock.common.arrow_columns import take_rows
 from penstock.common.typeinfo import TypeInformation
 from penstock.errors import PenstockError
 from penstock.graph.partitioner import (
@@ -28,10 +26,12 @@ from penstock.graph.partitioner import (
     Rescale,
     Shuffle,
 )
-from penstock.operators.convert import to_rows
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.protocol.events import Data, Event
 from penstock.records import Block, Columns, Rows
+from penstock.records.arrow_columns import take_rows
+from penstock.records.convert import to_rows
+from penstock.records.sizes import BLOCK_BYTES, about, cut
 from penstock.state.column_keys import key_groups_of_columns
 from penstock.state.key_groups import key_group, subtask_of
 

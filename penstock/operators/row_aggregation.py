@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.common.types import _create_row
-from penstock.datastream.aggregates import Aggregate, Partial, fold, partial_names
-from penstock.datastream.functions import AggregateFunction, ProcessWindowFunction
-from penstock.datastream.window import TimeWindow
 from penstock.errors import PenstockError
+from penstock.functions import AggregateFunction, ProcessWindowFunction
+from penstock.functions.aggregates import Aggregate, Partial, fold, partial_names
+from penstock.functions.window import TimeWindow
 from penstock.operators.selectors import read_column
 from penstock.state.specification import PartialName
 

@@ -8,8 +8,9 @@ from typing import Any
 from penstock.common.accumulators import Accumulator
 from penstock.common.constants import MAX_LONG_VALUE
 from penstock.common.metrics import Counter, Distribution, Meter, MetricGroup
-from penstock.datastream.functions import RuntimeContext
-from penstock.datastream.state import (
+from penstock.errors import JobDefinitionError
+from penstock.functions import RuntimeContext
+from penstock.functions.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -17,8 +18,7 @@ from penstock.datastream.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.datastream.timerservice import TimerService
-from penstock.errors import JobDefinitionError
+from penstock.functions.timerservice import TimerService
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.state_store import StatesByDescriptor
 from penstock.state.backend import OperatorState

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from penstock.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.common.types import Row, _create_row
-from penstock.datastream.functions import KeySelector
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.operators.convert import column_of
+from penstock.functions import KeySelector
+from penstock.records.convert import column_of
 from penstock.state.keys import PLAIN_KEYS, normal_key
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import ATOMS, own
 from penstock.operators.base import Operator
-from penstock.operators.convert import to_rows
 from penstock.records import Block
+from penstock.records.convert import to_rows
 
 
 class FunctionOperator(Operator):

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.functions.connectors import Sink, SinkWriter, WriterContext
 from penstock.operators.base import Operator
-from penstock.operators.convert import to_rows
 from penstock.records import Block
+from penstock.records.convert import to_rows
 
 
 class SinkOperator(Operator):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.block_bytes import cut
 from penstock.common.values import own_all
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.base import Source, SplitRange, SplitReader
+from penstock.functions.connectors import Source, SplitRange, SplitReader
 from penstock.operators.base import Operator
 from penstock.operators.watermarks import SplitWatermarks, is_columnar
 from penstock.protocol.events import MAX_WATERMARK
 from penstock.protocol.valve import WatermarkValve
 from penstock.records import Block, Columns, PunctuatedRows, Rows, SideRows
+from penstock.records.sizes import cut
 
 
 class SourceOperator(Operator):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from penstock.datastream.functions import KeyedStateStore
-from penstock.datastream.state import (
+from penstock.functions import KeyedStateStore
+from penstock.functions.state import (
     AggregatingState,
     AggregatingStateDescriptor,
     ListState,

@@ -25,10 +25,10 @@ from penstock.common.watermark_strategy import (
     WatermarkStrategy,
 )
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.convert import column_of, event_times, to_rows
 from penstock.operators.selectors import as_selector
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, Rows
+from penstock.records.convert import column_of, event_times, to_rows
 from penstock.state.operator_lists import ENGINE_UNION
 
 NO_TIMESTAMP = MIN_WATERMARK

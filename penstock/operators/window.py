@@ -17,14 +17,15 @@ from typing import Any, cast
 from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import own
-from penstock.datastream.functions import (
+from penstock.errors import JobDefinitionError, PenstockError
+from penstock.functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
 )
-from penstock.datastream.timerservice import TimeDomain
-from penstock.datastream.window import (
+from penstock.functions.timerservice import TimeDomain
+from penstock.functions.window import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     CountWindow,
@@ -36,10 +37,8 @@ from penstock.datastream.window import (
     TriggerResult,
     WindowAssigner,
 )
-from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.aligned_windows import AlignedWindows, is_aligned
 from penstock.operators.base import OperatorContext
-from penstock.operators.convert import to_rows
 from penstock.operators.evicting_windows import EvictingContents, EvictingWindows, element
 from penstock.operators.keyed import TimedOperator
 from penstock.operators.merging_windows import MergingWindowSet
@@ -54,6 +53,7 @@ from penstock.operators.window_namespace import (
     kind_of_windows,
 )
 from penstock.records import Block
+from penstock.records.convert import to_rows
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import user_key
 from penstock.state.overlay import MISSING

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from penstock.common.values import ATOMS, own, own_all
-from penstock.datastream.functions import AggregateFunction, ReduceFunction
 from penstock.errors import JobDefinitionError
+from penstock.functions import AggregateFunction, ReduceFunction
 from penstock.state.overlay import MISSING, OverlayTable
 from penstock.state.specification import PartialName
 

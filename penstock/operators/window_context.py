@@ -6,20 +6,20 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.metrics import MetricGroup
-from penstock.datastream.functions import (
+from penstock.errors import JobDefinitionError
+from penstock.functions import (
     KeyedStateStore,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     RuntimeContext,
 )
-from penstock.datastream.state import (
+from penstock.functions.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
 )
-from penstock.datastream.window import Trigger, WindowAssigner
-from penstock.errors import JobDefinitionError
+from penstock.functions.window import Trigger, WindowAssigner
 from penstock.operators.runtime_context import keyed_state
 from penstock.operators.state_store import StatesByDescriptor
 from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents, merge_namespaces

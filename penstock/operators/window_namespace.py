@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any, Final, TypeAlias
 
-from penstock.datastream.window import (
+from penstock.functions.window import (
     CountWindow,
     CountWindowSerializer,
     DynamicEventTimeSessionWindows,

@@ -15,11 +15,11 @@ from penstock.graph.job_graph import JobEdge
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator
 from penstock.operators.chain_output import ChainOutput
-from penstock.operators.convert import check_rows, has_single_floats, rounded_rows, to_columns, travels_as_arrow
 from penstock.operators.routing import Router, create_router
 from penstock.operators.simple import FilterOperator
 from penstock.protocol.events import Event
 from penstock.protocol.ids import NodeId, TaskId, VertexId
+from penstock.records.convert import check_rows, has_single_floats, rounded_rows, to_columns, travels_as_arrow
 
 Emit: TypeAlias = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
 

@@ -19,10 +19,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.common.exact_arrays import exact_array
-from penstock.connectors.base import Source, SplitRange
 from penstock.errors import PenstockError
+from penstock.functions.connectors import Source, SplitRange
 from penstock.records import Block, Columns, SideRows
+from penstock.records.exact_arrays import exact_array
 
 FORMAT = "penstock"
 _BLOCK = 10_000

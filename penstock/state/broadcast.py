@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from penstock.common.values import own
-from penstock.datastream.state import BroadcastState, ReadOnlyBroadcastState
 from penstock.errors import PenstockError
+from penstock.functions.state import BroadcastState, ReadOnlyBroadcastState
 
 
 class BroadcastWriteError(PenstockError):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.arrow_columns import plain
+from penstock.records.arrow_columns import plain
 from penstock.state.key_groups import key_group
 from penstock.state.keys import normal_key
 

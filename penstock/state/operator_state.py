@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.datastream.state import (
+from penstock.errors import JobDefinitionError
+from penstock.functions.state import (
     BroadcastState,
     ListState,
     ListStateDescriptor,
@@ -13,7 +14,6 @@ from penstock.datastream.state import (
     OperatorStateStore,
     StateDescriptor,
 )
-from penstock.errors import JobDefinitionError
 from penstock.state.backend import OperatorState
 from penstock.state.broadcast import WritableBroadcast
 from penstock.state.operator_lists import LIST, UNION

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.datastream.state import StateDescriptor
 from penstock.errors import JobDefinitionError
+from penstock.functions.state import StateDescriptor
 from penstock.state.backend import OperatorState
 from penstock.state.operator_lists import ABOUT_STATES
 from penstock.state.overlay import OverlayTable

@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from penstock.common.values import ATOMS, own, own_all, take
-from penstock.datastream.functions import AggregateFunction, ReduceFunction
-from penstock.datastream.state import (
+from penstock.functions import AggregateFunction, ReduceFunction
+from penstock.functions.state import (
     AggregatingState,
     ListState,
     MapState,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from penstock.common.values import own
-from penstock.datastream.functions import AggregateFunction, ReduceFunction
-from penstock.datastream.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from penstock.datastream.state_ttl import StateTtlConfig
+from penstock.functions import AggregateFunction, ReduceFunction
+from penstock.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from penstock.functions.state_ttl import StateTtlConfig
 from penstock.state.backend import OperatorState
 from penstock.state.keys import normal_key, user_key
 from penstock.state.map_table import MapTable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from penstock.protocol.events import Watermark
 from penstock.protocol.gate import BarrierMode
-from penstock.testing.clock import ManualClock
-from penstock.testing.crash import CrashPlan, CrashPoint, SimulatedCrash
-from penstock.testing.embedded import EmbeddedJob
+from penstock.runtime.embedded.clock import ManualClock
+from penstock.runtime.embedded.crash import CrashPlan, CrashPoint, SimulatedCrash
+from penstock.runtime.embedded.job import EmbeddedJob
 from penstock.testing.flaky_storage import FlakyStorage, StorageFault
 from penstock.testing.harness import OperatorHarness
 from penstock.testing.sinks import ListSink

@@ -20,7 +20,8 @@ from typing import Any, Self
 
 import cloudpickle
 
-from penstock.datastream.functions import (
+from penstock.errors import PenstockError
+from penstock.functions import (
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
@@ -28,15 +29,14 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from penstock.datastream.output_tag import OutputTag
-from penstock.errors import PenstockError
+from penstock.functions.output_tag import OutputTag
 from penstock.operators import checkpointing, selectors
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
-from penstock.operators.convert import to_rows
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
 from penstock.operators.simple import FilterOperator, FlatMapOperator, MapOperator
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Rows
+from penstock.records.convert import to_rows
 from penstock.state import snapshot_file
 from penstock.state.backend import OperatorState
 from penstock.state.key_groups import key_group_range

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
+from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 from penstock.records import Block, Columns
 
 # What is visible to the outside world, by sink name and epoch: it survives every simulated crash, as a database would.

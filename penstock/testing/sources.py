@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
+from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.protocol.events import Watermark
 from penstock.records import Block, PunctuatedRows, Rows
-from penstock.testing.crash import SimulatedCrash
+from penstock.runtime.embedded.crash import SimulatedCrash
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class Driver:
     # ------------------------------------------------------------ faults; each returns the pid it killed
 
     def kill_slot(self, rng: random.Random) -> int:
-        return self._kill(rng.choice(self.slots()), "penstock.slot.process")
+        return self._kill(rng.choice(self.slots()), "penstock.runtime.epochs.slot")
 
     def kill_python_worker(self, rng: random.Random) -> int:
         """A worker is a child of PySpark's daemon with the daemon's own command line."""
@@ -135,7 +135,7 @@ def left_behind(since: float) -> list[str]:
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "create_time"]):
         command = " ".join(process.info["cmdline"] or [])
-        kind = "penstock.slot.process" in command or "CoarseGrainedExecutorBackend" in command
+        kind = "penstock.runtime.epochs.slot" in command or "CoarseGrainedExecutorBackend" in command
         if not kind or process.info["create_time"] < since:
             continue
         with contextlib.suppress(psutil.Error):

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.connectors.file_sink import committed_files
-from penstock.jobmanager.admission import FIRST_RECORDS
-from penstock.jobmanager.endpoint import Endpoint
+from penstock.driver.admission import FIRST_RECORDS
+from penstock.service.endpoint import Endpoint
 from tests.chaos.slow_sink_job import KEYS
 from tests.jobmanager.programs import jobmanager
 from tests.servers.browser import find

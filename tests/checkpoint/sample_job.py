@@ -26,8 +26,8 @@ from penstock.datastream.state import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from penstock.datastream.state_ttl import StateTtlConfig
 from penstock.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
+from penstock.functions.state_ttl import StateTtlConfig
 from penstock.testing import ListSink
 
 RECORDS, KEYS = 1200, 6

@@ -12,8 +12,8 @@ from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
 from penstock.common import Configuration, RestartStrategies
 from penstock.datastream import JobManagerCheckpointStorage, StreamExecutionEnvironment
 from penstock.errors import JobFailedError, StorageError
-from penstock.slot.registry import SlotRegistry
-from penstock.slot.remote_storage import open_in_slot
+from penstock.runtime.epochs.registry import SlotRegistry
+from penstock.runtime.epochs.remote_storage import open_in_slot
 
 FAILURES: list[int] = []
 

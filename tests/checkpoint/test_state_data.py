@@ -14,7 +14,6 @@ from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFunction
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -22,6 +21,7 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.driver.client import JobClient
 from penstock.errors import CorruptSnapshotError, JobDefinitionError, PenstockError
 from penstock.state.key_groups import key_group
 from penstock.testing import ListSink

@@ -18,12 +18,12 @@ import pytest
 from penstock.cli import output
 from penstock.cli.submit import upload_name
 from penstock.cli.targets import dispatcher_at
+from penstock.driver.control.answers import Answer
+from penstock.driver.control.home import JobHome
 from penstock.errors import ConfigurationError, PenstockError
-from penstock.jobmanager.answers import Answer
-from penstock.jobmanager.endpoint import UnreachableError
-from penstock.jobmanager.home import JobHome
-from penstock.jobmanager.program import Program
-from penstock.jobmanager.submission import Submission, facts_without_a_job
+from penstock.service.endpoint import UnreachableError
+from penstock.service.program import Program
+from penstock.service.submission import Submission, facts_without_a_job
 from tests.cli.programs import command
 from tests.jobmanager.jobs import eventually
 from tests.jobmanager.programs import ENDLESS, program

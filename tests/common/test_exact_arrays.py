@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.common.exact_arrays import DoesNotFit, check_fits, exact_array
+from penstock.records.exact_arrays import DoesNotFit, check_fits, exact_array
 
 UTC = datetime.UTC
 NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123456)

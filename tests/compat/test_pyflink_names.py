@@ -111,7 +111,7 @@ def test_a_method_that_only_reaches_java_says_what_to_use_instead(owner: Any, na
 
 
 def test_the_job_client_is_found_where_pyflink_has_it() -> None:
-    home = import_module("penstock.datastream.job_client").JobClient
+    home = import_module("penstock.driver.client").JobClient
     assert import_module("pyflink.common").JobClient is home
     assert import_module("pyflink.common.job_client").JobClient is home
 

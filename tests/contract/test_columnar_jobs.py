@@ -35,10 +35,9 @@ from penstock.datastream.window import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from penstock.operators import convert
-from penstock.records import Block, Columns
+from penstock.records import Block, Columns, convert
+from penstock.runtime.embedded.crash import CrashPoint
 from penstock.testing import CrashPlan, EmbeddedJob, Epoch, ListSink, ScriptedSource, Split, Stamped, Watermark
-from penstock.testing.crash import CrashPoint
 from tests.embedded.jobs import master_of, memory_storage
 from tests.embedded.jobs import settings as job_settings
 

@@ -20,7 +20,6 @@ from penstock.errors import PenstockError
 from penstock.operators import rolling
 from penstock.operators.column_operators import FilterColumnsOperator, WithColumnOperator
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.convert import to_rows
 from penstock.operators.keyed import KeyedReduceOperator
 from penstock.operators.routing import HashRouter
 from penstock.operators.row_aggregation import AggregatedRow, RowAggregation
@@ -29,6 +28,7 @@ from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents
 from penstock.protocol.events import Data
 from penstock.records import Columns, Rows
+from penstock.records.convert import to_rows
 from penstock.testing.harness import OperatorHarness
 
 WINDOW: Any = TumblingEventTimeWindows(10, 0)

@@ -12,12 +12,12 @@ from penstock.common.types import Row
 from penstock.datastream.aggregates import Aggregate, count, max_, mean, min_, sum_
 from penstock.operators.base import Operator
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.convert import to_rows
 from penstock.operators.row_aggregation import AggregatedRow, RowAggregation
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents
 from penstock.records import Columns, Rows
+from penstock.records.convert import to_rows
 from penstock.state.key_groups import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
 

@@ -17,8 +17,8 @@ from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import DataStream, StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, MapFunction, SinkFunction
 from penstock.datastream.window import CountTrigger, TumblingEventTimeWindows, TumblingProcessingTimeWindows
-from penstock.datastream.window.evictors import CountEvictor
 from penstock.errors import JobDefinitionError
+from penstock.functions.window.evictors import CountEvictor
 from penstock.testing import ListSink
 
 HERE = Path(__file__)

@@ -15,8 +15,8 @@ from types import ModuleType
 
 import pytest
 
-from penstock.jobmanager import settings
-from penstock.jobmanager.epoch import EpochReport
+from penstock.engine import settings
+from penstock.engine.messages import EpochReport
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -15,13 +15,13 @@ from penstock.common import Configuration
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.base import Sink, Source
+from penstock.driver.description import JobDescription
+from penstock.driver.job_master import JobMaster
+from penstock.engine.settings import JobSettings
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import build_job_graph
 from penstock.graph.partitioner import Forward, Hash, Partitioner
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.job_master import JobMaster
-from penstock.jobmanager.settings import JobSettings
 from penstock.operators.base import Operator
 from penstock.operators.simple import MapOperator
 from penstock.operators.sink import SinkOperator

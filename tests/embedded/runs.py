@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.job_master import JobMaster
+from penstock.driver.description import JobDescription
+from penstock.driver.job_master import JobMaster
+from penstock.runtime.embedded.crash import CrashPoint
 from penstock.testing import BarrierMode, CrashPlan, EmbeddedJob
-from penstock.testing.crash import CrashPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from penstock.common.accumulators import AverageAccumulator, Histogram, IntCount
 from penstock.connectors.collection import CollectionSource
 from penstock.datastream import MapFunction, StreamExecutionEnvironment
 from penstock.errors import JobDefinitionError
+from penstock.runtime.embedded.crash import POINTS, CrashPoint
 from penstock.testing import (
     BarrierMode,
     CrashPlan,
@@ -24,7 +25,6 @@ from penstock.testing import (
     ScriptedSource,
     Split,
 )
-from penstock.testing.crash import POINTS, CrashPoint
 from tests.embedded.jobs import configured, master_of, memory_storage, settings
 
 VALUES = range(40)

@@ -13,15 +13,15 @@ import pytest
 from penstock.checkpoint.manifest import FileState, InlineState
 from penstock.checkpoint.restore import contents_for
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.checkpoint.upload import SlotLost, Uploaded, UploadInbox
 from penstock.common.restart_strategy import RestartStrategies
+from penstock.driver.job_master import JobMaster
+from penstock.driver.pending_checkpoints import PendingCheckpoint
+from penstock.driver.state_chains import StateChains
+from penstock.engine.messages import TaskAck
+from penstock.engine.settings import JobSettings
+from penstock.engine.uploads import SlotLost, Uploaded, UploadInbox
 from penstock.errors import JobFailedError
 from penstock.graph.partitioner import Hash
-from penstock.jobmanager.epoch import TaskAck
-from penstock.jobmanager.job_master import JobMaster
-from penstock.jobmanager.pending_checkpoints import PendingCheckpoint
-from penstock.jobmanager.settings import JobSettings
-from penstock.jobmanager.state_chains import StateChains
 from penstock.protocol.coordinator import CompletedEpoch
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.protocol.input_facts import Lineage
@@ -188,7 +188,7 @@ def test_a_checkpoint_that_takes_too_long_is_declined_and_its_late_snapshot_igno
 def test_state_in_rocksdb_is_snapshotted_in_parts_and_restored_from_them(
     sink: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.operators.subtask._PART_ENTRIES", 2)
+    monkeypatch.setattr("penstock.engine.task._PART_ENTRIES", 2)
     job = (
         Pipeline()
         .source(ScriptedSource(SCRIPT), 2)

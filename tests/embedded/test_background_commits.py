@@ -11,13 +11,13 @@ import pytest
 
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.base import Committer
+from penstock.driver.description import JobDescription
+from penstock.driver.requests import SavepointRequest
+from penstock.engine.settings import JobSettings
 from penstock.errors import FencedError, JobFailedError
 from penstock.graph.partitioner import Hash
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.requests import SavepointRequest
-from penstock.jobmanager.settings import JobSettings
+from penstock.runtime.embedded.crash import POINTS, CrashPoint
 from penstock.testing import CrashPlan, EmbeddedJob, ListSink, ScriptedSource
-from penstock.testing.crash import POINTS, CrashPoint
 from tests.embedded.jobs import (
     CountOperator,
     Pipeline,

@@ -20,8 +20,8 @@ from penstock.common import Configuration, Duration, Time, TimestampAssigner, Wa
 from penstock.datastream import DataStream, OutputTag, StreamExecutionEnvironment
 from penstock.datastream.functions import ProcessWindowFunction
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.rescaling import RescaleRequest
+from penstock.driver.description import JobDescription
+from penstock.driver.rescaling import RescaleRequest
 from penstock.protocol.events import MAX_WATERMARK
 from penstock.testing import BarrierMode, EmbeddedJob, Epoch, ListSink, ScriptedSource, Split, Stamped
 from tests.embedded.jobs import master_of, memory_storage

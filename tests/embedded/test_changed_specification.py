@@ -22,8 +22,8 @@ from penstock.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from penstock.driver.description import JobDescription
 from penstock.errors import JobDefinitionError
-from penstock.jobmanager.description import JobDescription
 from penstock.testing import EmbeddedJob, Epoch, ListSink, ScriptedSource, Split
 from tests.embedded.jobs import master_of, memory_storage, settings
 
@@ -209,7 +209,7 @@ def test_windows_over_columns_and_over_rows_do_not_take_each_others_state(
         results(build, build, request.node.name, typed=typed, then_typed=then)
     # The same for a checkpoint that was written before specifications were.
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.operators.subtask.specification.settle", lambda *args, **more: None)
+        patched.setattr("penstock.engine.task.specification.settle", lambda *args, **more: None)
         storage = stopped(build, request.node.name, typed)
     job = describe(build, request.node.name, then, {})
     with pytest.raises(JobDefinitionError, match=r"'tested' cannot go on.*panes of partial aggregates"):
@@ -221,7 +221,7 @@ def test_a_checkpoint_without_specification_is_taken_for_what_the_program_says(
 ) -> None:
     build = windows(tumbling(3000), **LO_HI)
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.operators.subtask.specification.settle", lambda *args, **more: None)
+        patched.setattr("penstock.engine.task.specification.settle", lambda *args, **more: None)
         storage = stopped(build, request.node.name, TYPE)
     job = describe(build, request.node.name, TYPE, {})
     EmbeddedJob(job, master_of(job, storage)).run()

@@ -19,13 +19,13 @@ from penstock.common import Configuration, RestartStrategies, WatermarkStrategy
 from penstock.connectors.base import Committer
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import CheckpointingMode, ExternalizedCheckpointRetention, StreamExecutionEnvironment
-from penstock.datastream.job_client import JobClient
+from penstock.driver.client import JobClient
+from penstock.engine.checkpoint_options import CheckpointMode
+from penstock.engine.settings import JobSettings
 from penstock.errors import ConfigurationError
 from penstock.graph.partitioner import Hash
-from penstock.jobmanager.checkpoint_options import CheckpointMode
-from penstock.jobmanager.settings import JobSettings
+from penstock.runtime.embedded.crash import POINTS, CrashPoint
 from penstock.testing import CrashPlan, EmbeddedJob, ListSink, ScriptedSource
-from penstock.testing.crash import POINTS, CrashPoint
 from tests.embedded.jobs import (
     CountOperator,
     Pipeline,

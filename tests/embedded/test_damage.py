@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.storage import open_storage
+from penstock.driver.description import JobDescription
 from penstock.errors import CorruptSnapshotError, PenstockError
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.launch import _job_id
+from penstock.runtime.launch import _job_id
 from penstock.testing import EmbeddedJob, ListSink, sinks
 from tests.embedded.jobs import Verdict, counting_job, master_of, memory_storage, numbered_script, settings
 

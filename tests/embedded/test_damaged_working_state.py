@@ -20,8 +20,8 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import MapStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.driver.description import JobDescription
 from penstock.errors import CheckpointFailedError, StorageError
-from penstock.jobmanager.description import JobDescription
 from penstock.state import rocksdb
 from penstock.state.choice import StateSettings
 from penstock.testing import EmbeddedJob, Epoch, ListSink, ScriptedSource, Split

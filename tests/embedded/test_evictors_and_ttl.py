@@ -21,7 +21,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.datastream.window import CountEvictor, Evictor, TimeEvictor, TumblingEventTimeWindows
-from penstock.jobmanager.job_master import JobMaster
+from penstock.driver.job_master import JobMaster
 from penstock.testing import Epoch, ListSink, ScriptedSource, Split, Stamped
 from tests.embedded import jobs
 from tests.embedded.jobs import key_of

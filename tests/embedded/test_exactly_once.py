@@ -14,6 +14,7 @@ import pytest
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.graph.partitioner import Broadcast, Rebalance
 from penstock.records import Block, Rows
+from penstock.runtime.embedded.crash import POINTS as ALL_POINTS
 from penstock.testing import (
     Abort,
     BarrierMode,
@@ -27,7 +28,6 @@ from penstock.testing import (
     Split,
     Watermark,
 )
-from penstock.testing.crash import POINTS as ALL_POINTS
 from tests.embedded.jobs import (
     CountOperator,
     Pipeline,

@@ -13,7 +13,7 @@ import pytest
 from penstock.checkpoint.storage import LocalStorage, open_storage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.common.restart_strategy import RestartStrategies
-from penstock.jobmanager.description import JobDescription
+from penstock.driver.description import JobDescription
 from penstock.operators.base import Operator
 from penstock.records import Block, Columns
 from penstock.state.choice import StateSettings

@@ -29,12 +29,13 @@ from penstock.datastream import (
 )
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.jobmanager.epoch import EpochReport
-from penstock.jobmanager.requests import SavepointRequest
+from penstock.driver.requests import SavepointRequest
+from penstock.engine.exchange_rows import decode_block
+from penstock.engine.messages import EpochReport
 from penstock.operators.iteration import IterationTail
 from penstock.protocol.events import Watermark
 from penstock.records import Block, Columns, Rows
-from penstock.slot.exchange_rows import decode_block
+from penstock.runtime.embedded.crash import CrashPoint
 from penstock.testing import (
     BarrierMode,
     EmbeddedJob,
@@ -45,7 +46,6 @@ from penstock.testing import (
     ScriptedSource,
     Stamped,
 )
-from penstock.testing.crash import CrashPoint
 from tests.embedded import jobs
 from tests.embedded.runs import Run, runs_with
 

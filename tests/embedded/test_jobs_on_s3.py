@@ -14,7 +14,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.common import Configuration
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.job_client import JobClient
+from penstock.driver.client import JobClient
 from tests.chaos.cluster import Driver
 from tests.chaos.job import build
 from tests.chaos.verify import verify

@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.block_bytes import BLOCK_BYTES, about, bytes_of, cut, gathered, within
 from penstock.connectors.base import Source
 from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import ColumnGenerator, DataGeneratorSource
 from penstock.connectors.files import FileSource
+from penstock.engine.exchange_rows import decode_event, encode_event, encoded_blocks
+from penstock.engine.settings import JobSettings
 from penstock.graph.partitioner import Broadcast, Hash, Partitioner, Rebalance
-from penstock.jobmanager.settings import JobSettings
 from penstock.operators.routing import create_router
 from penstock.protocol.events import Barrier, Data, Event
 from penstock.records import Block, Columns, Rows
-from penstock.slot.exchange_rows import decode_event, encode_event, encoded_blocks
+from penstock.records.sizes import BLOCK_BYTES, about, bytes_of, cut, gathered, within
 from penstock.testing import EmbeddedJob, ListSink
 from tests.embedded.jobs import CountOperator, Pipeline, key_of, master_of, memory_storage
 

@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from penstock.checkpoint import savepoint
-from penstock.checkpoint.upload import SlotLost
 from penstock.common.restart_strategy import RestartStrategies
+from penstock.driver.description import JobDescription
+from penstock.driver.requests import JobEndedError, SavepointRequest
+from penstock.driver.rescaling import RescaleRequest
+from penstock.engine.uploads import SlotLost
 from penstock.errors import CheckpointFailedError, JobFailedError, PenstockError
 from penstock.graph.partitioner import Hash
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.requests import JobEndedError, SavepointRequest
-from penstock.jobmanager.rescaling import RescaleRequest
 from penstock.state.choice import StateSettings
 from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ScriptedSource, StorageFault
 from tests.embedded.jobs import (

@@ -12,13 +12,13 @@ from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFunction
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import EventTimeSessionWindows
+from penstock.driver.client import JobClient
+from penstock.driver.requests import JobEndedError
+from penstock.driver.rescaling import RescaleRequest
 from penstock.errors import JobDefinitionError, PenstockError, StorageError
 from penstock.graph.rescale import rescaled
-from penstock.jobmanager.requests import JobEndedError
-from penstock.jobmanager.rescaling import RescaleRequest
 from penstock.testing import CrashPlan, EmbeddedJob, ListSink
 from tests.chaos.job import EventTime, build
 from tests.chaos.verify import verify

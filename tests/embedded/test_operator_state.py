@@ -22,8 +22,8 @@ from penstock.datastream import (
 from penstock.datastream.functions import FunctionInitializationContext, FunctionSnapshotContext
 from penstock.datastream.state import ListStateDescriptor
 from penstock.errors import JobDefinitionError
+from penstock.runtime.embedded.crash import POINTS
 from penstock.testing import BarrierMode, CrashPlan, CrashPoint, EmbeddedJob, Epoch, ListSink, ScriptedSource, Split
-from penstock.testing.crash import POINTS
 from tests.embedded.jobs import configured, master_of, memory_storage, settings
 
 _names = itertools.count()

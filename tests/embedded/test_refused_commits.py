@@ -14,8 +14,8 @@ from penstock.connectors.staged_sink import StagedCommitter, StagingWriter
 from penstock.connectors.staging import StagedOutput
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
-from penstock.operators.convert import to_rows
 from penstock.records import Block
+from penstock.records.convert import to_rows
 from penstock.testing import EmbeddedJob
 from tests.kafka.jobs import embedded
 

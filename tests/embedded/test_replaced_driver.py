@@ -19,10 +19,10 @@ from penstock.checkpoint.lineage import orphans, plan_counts
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.datagen import DataGeneratorSource
+from penstock.driver.description import JobDescription
+from penstock.driver.job_master import JobMaster
 from penstock.errors import FencedError, JobFailedError, StorageError
 from penstock.graph.partitioner import Hash
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.job_master import JobMaster
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.testing import EmbeddedJob, FlakyStorage, ManualClock, ScriptedSource
 from tests.embedded.jobs import KEYS, CountOperator, Pipeline, Verdict, key_of, memory_storage, settings, uneven_script

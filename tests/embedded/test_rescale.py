@@ -9,7 +9,7 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.job_client import JobClient
+from penstock.driver.client import JobClient
 from penstock.errors import JobDefinitionError
 from tests.chaos.job import build
 from tests.chaos.verify import verify

@@ -13,10 +13,10 @@ from penstock.checkpoint.storage import CheckpointStorage, LocalStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.base import Committer
+from penstock.driver.description import JobDescription
+from penstock.engine.messages import EpochReport
 from penstock.errors import CorruptSnapshotError, FencedError, JobFailedError, StorageError, UserFunctionError
 from penstock.graph.partitioner import Hash
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.epoch import EpochReport
 from penstock.operators.base import Operator
 from penstock.records import Block
 from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ManualClock, ScriptedSource, StorageFault

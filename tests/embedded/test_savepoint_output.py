@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint import savepoint
+from penstock.driver.description import JobDescription
+from penstock.driver.job_master import JobMaster
+from penstock.driver.requests import SavepointRequest
 from penstock.errors import CheckpointFailedError, JobFailedError
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.job_master import JobMaster
-from penstock.jobmanager.requests import SavepointRequest
 from penstock.testing import EmbeddedJob, FlakyStorage, ListSink, StorageFault
 from tests.embedded.jobs import (
     Verdict,

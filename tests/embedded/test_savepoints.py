@@ -16,10 +16,10 @@ from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.common import Configuration
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.job_client import JobClient
+from penstock.driver.client import JobClient
+from penstock.driver.description import JobDescription
+from penstock.driver.requests import JobEndedError, SavepointRequest
 from penstock.errors import ConfigurationError, CorruptSnapshotError, PenstockError, StorageError
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.requests import JobEndedError, SavepointRequest
 from penstock.testing import CrashPlan, EmbeddedJob, ListSink
 from tests.chaos.job import build
 from tests.chaos.verify import verify

@@ -16,8 +16,8 @@ from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.datastream import RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.functions import SinkContext, SinkFunction, TwoPhaseCommitSinkFunction
 from penstock.errors import JobDefinitionError
+from penstock.runtime.embedded.crash import POINTS
 from penstock.testing import CrashPlan, CrashPoint
-from penstock.testing.crash import POINTS
 from tests.kafka.jobs import embedded
 
 RECORDS = 120

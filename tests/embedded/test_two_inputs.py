@@ -13,7 +13,7 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.functions import RuntimeContext
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
-from penstock.jobmanager.description import JobDescription
+from penstock.driver.description import JobDescription
 from penstock.testing import BarrierMode, CrashPlan, EmbeddedJob, Epoch, ListSink, ScriptedSource, Split
 from tests.embedded.jobs import KEYS, key_of, master_of, memory_storage, settings
 

@@ -23,8 +23,8 @@ from penstock.common import (
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.driver.job_master import JobMaster
 from penstock.graph.partitioner import Forward
-from penstock.jobmanager.job_master import JobMaster
 from penstock.operators.base import Operator
 from penstock.operators.watermarks import SplitWatermarks, WatermarkOperator
 from penstock.operators.window import WindowOperator

@@ -18,7 +18,7 @@ from examples.clickstream.shop import SPLITS, LiveClicks, Shop
 from examples.clickstream.verify import Verdict, compare
 from examples.clickstream.view import View, screen_text, sparkline
 from penstock.connectors.clickstream import Click
-from penstock.jobmanager.epoch import EpochReport
+from penstock.engine.messages import EpochReport
 from penstock.records import Rows
 
 START = 1_700_000_000_000

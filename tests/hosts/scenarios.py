@@ -107,7 +107,7 @@ def slot_killed(cluster: Cluster, folder: Path) -> Result:
     driver = job.runs_everywhere()
     ((name, *_), *_) = driver.slots_by_host().values()
     since = _now_ms()
-    kill(Target.of(int(name.rpartition(":")[2]), command_contains="penstock.slot.process"))
+    kill(Target.of(int(name.rpartition(":")[2]), command_contains="penstock.runtime.epochs.slot"))
     recovery = job.recovered(since, [name])
     job.ends()
     _after(job, since, [name])

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.jobmanager.endpoint import Endpoint
-from penstock.jobmanager.home import is_running, read_json
+from penstock.driver.control.home import is_running, read_json
+from penstock.service.endpoint import Endpoint
 from tests.jobmanager.jobs import eventually
 
 ROOT = Path(__file__).parents[2]

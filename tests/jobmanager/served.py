@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import httpx
 import uvicorn
 
-from penstock.jobmanager.rest.guard import App
+from penstock.service.rest.guard import App
 from tests.jobmanager.jobs import eventually
 
 

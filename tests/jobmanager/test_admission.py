@@ -9,9 +9,9 @@ import pytest
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.admission import FIRST_RECORDS, Admission
+from penstock.engine.settings import JobSettings
 from penstock.errors import ConfigurationError
-from penstock.jobmanager.admission import FIRST_RECORDS, Admission
-from penstock.jobmanager.settings import JobSettings
 from penstock.testing import ListSink
 
 

@@ -17,11 +17,11 @@ from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, 
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.admission import Admission
+from penstock.driver.alignment import SourceAlignment
+from penstock.driver.source_planner import SourcePlanner
+from penstock.engine.messages import TaskAck
 from penstock.errors import JobDefinitionError
-from penstock.jobmanager.admission import Admission
-from penstock.jobmanager.alignment import SourceAlignment
-from penstock.jobmanager.epoch import TaskAck
-from penstock.jobmanager.source_planner import SourcePlanner
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.protocol.ids import TaskId, VertexId
 

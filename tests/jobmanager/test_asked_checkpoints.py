@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.driver.asked_checkpoints import AskedCheckpoints, CheckpointRequest, PendingCheckpointRequest
+from penstock.driver.checkpoint_statistics import StatisticsKeeper
 from penstock.errors import CheckpointFailedError
-from penstock.jobmanager.asked_checkpoints import AskedCheckpoints, CheckpointRequest, PendingCheckpointRequest
-from penstock.jobmanager.checkpoint_statistics import StatisticsKeeper
 
 
 def test_each_one_waits_for_its_own_end() -> None:

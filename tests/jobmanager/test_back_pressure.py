@@ -15,12 +15,12 @@ from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import JobClient, StreamExecutionEnvironment
-from penstock.jobmanager.back_pressure import CommitTime, EpochBounds, slowest, waited_ms
-from penstock.jobmanager.dispatcher import Dispatcher
-from penstock.jobmanager.home import JobHome
-from penstock.jobmanager.rest.app import create_app
+from penstock.driver.back_pressure import CommitTime, EpochBounds, slowest, waited_ms
+from penstock.driver.control.home import JobHome
 from penstock.protocol.ids import VertexId
 from penstock.records import Block
+from penstock.service.dispatcher import Dispatcher
+from penstock.service.rest.app import create_app
 from penstock.testing import ListSink
 from tests.jobmanager.jobs import eventually
 from tests.jobmanager.served import served

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from penstock.common.proof import nonce
-from penstock.jobmanager import challenge
-from penstock.jobmanager.answers import Answer
-from penstock.jobmanager.challenge import Challenge
-from penstock.jobmanager.control_server import ControlServer
-from penstock.jobmanager.endpoint import Endpoint, StrangerError
+from penstock.driver.control import challenge
+from penstock.driver.control.answers import Answer
+from penstock.driver.control.challenge import Challenge
+from penstock.driver.control.control_server import ControlServer
+from penstock.service.endpoint import Endpoint, StrangerError
 
 TOKEN = "the-token-of-this-test"
 Reply = Callable[[str, dict[str, str]], tuple[int, Any]]

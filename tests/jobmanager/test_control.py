@@ -18,16 +18,16 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, StateEntry
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_status import JobStatus
+from penstock.driver.control import state_browser
+from penstock.driver.control.control import JobControl
+from penstock.driver.control.facts import FactsRecorder
+from penstock.driver.control.home import JobHome
+from penstock.driver.control.resource_manager import ResourceManager
+from penstock.engine.sampling import Sample
 from penstock.errors import NoCheckpointError, NoResourceAvailableError
-from penstock.jobmanager import state_browser
-from penstock.jobmanager.control import JobControl
-from penstock.jobmanager.documents.jobs import details
-from penstock.jobmanager.endpoint import Endpoint, StrangerError
-from penstock.jobmanager.facts import FactsRecorder
-from penstock.jobmanager.home import JobHome
-from penstock.jobmanager.resource_manager import ResourceManager
-from penstock.operators.sampling import Sample
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.service.documents.jobs import details
+from penstock.service.endpoint import Endpoint, StrangerError
 from tests.jobmanager.jobs import endless, eventually
 
 
@@ -98,7 +98,7 @@ def test_history_goes_on_when_the_job_is_started_again_under_its_id(tmp_path: Pa
     first.cancel().result()
     before = folder.facts()
     assert before is not None
-    from penstock.jobmanager import attach
+    from penstock.driver.control import attach
 
     attach._given.clear()  # as in a new process
     second = endless(tmp_path, job_id)

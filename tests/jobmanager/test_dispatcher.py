@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from penstock.driver.control.home import JobHome
 from penstock.errors import FencedError
-from penstock.jobmanager.dispatcher import Dispatcher, GiveUp, Leave, StartAgain, next_step
-from penstock.jobmanager.endpoint import Endpoint
-from penstock.jobmanager.home import JobHome
-from penstock.jobmanager.known_job import KnownJob
-from penstock.jobmanager.program import Program
-from penstock.jobmanager.submission import Submission
+from penstock.service.dispatcher import Dispatcher, GiveUp, Leave, StartAgain, next_step
+from penstock.service.endpoint import Endpoint
+from penstock.service.known_job import KnownJob
+from penstock.service.program import Program
+from penstock.service.submission import Submission
 from penstock.testing.kill import Target, kill
 from tests.jobmanager.jobs import eventually
 from tests.jobmanager.programs import ENDLESS, FAILING, jobmanager, program, start_jobmanager

@@ -6,9 +6,9 @@ import threading
 from collections import Counter
 from typing import Any
 
-from penstock.jobmanager import flame_graph as module
-from penstock.jobmanager.flame_graph import FlameGraphs, flame_graph
-from penstock.operators.sampling import Place, Sample
+from penstock.driver.control import flame_graph as module
+from penstock.driver.control.flame_graph import FlameGraphs, flame_graph
+from penstock.engine.sampling import Place, Sample
 from tests.jobmanager.jobs import eventually
 
 A, B, C, D = (Place(f"job.{name}:1", "job") for name in "abcd")

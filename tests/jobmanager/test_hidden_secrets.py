@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.jobmanager.dispatcher import Dispatcher
-from penstock.jobmanager.home import JobHome
-from penstock.jobmanager.program import Program
-from penstock.jobmanager.rest.app import create_app
+from penstock.driver.control.home import JobHome
+from penstock.service.dispatcher import Dispatcher
+from penstock.service.program import Program
+from penstock.service.rest.app import create_app
 from tests.jobmanager.jobs import eventually
 from tests.jobmanager.programs import program
 from tests.jobmanager.served import served

@@ -9,11 +9,11 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.jobmanager.dispatcher import Dispatcher
-from penstock.jobmanager.driver_log import shorten
-from penstock.jobmanager.history import MAX_JOBS, prune, prune_unattended
-from penstock.jobmanager.home import JobFolder, JobHome, this_process, write_json
-from penstock.jobmanager.known_job import known_jobs
+from penstock.driver.control.home import JobFolder, JobHome, this_process, write_json
+from penstock.service.dispatcher import Dispatcher
+from penstock.service.driver_log import shorten
+from penstock.service.history import MAX_JOBS, prune, prune_unattended
+from penstock.service.known_job import known_jobs
 from tests.jobmanager.jobs import endless, eventually
 
 

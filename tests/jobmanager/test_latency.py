@@ -9,8 +9,8 @@ import pytest
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.latency import HISTORY, LatencyTracker
 from penstock.graph.job_graph import JobGraph, build_job_graph
-from penstock.jobmanager.latency import HISTORY, LatencyTracker
 
 
 def _environment(folder: Path | None = None) -> StreamExecutionEnvironment:

@@ -10,9 +10,9 @@ from penstock.common import Configuration
 from penstock.common.job_status import JobStatus as S
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.control.facts import FactsRecorder
+from penstock.driver.life_cycle import SUCCESSORS, Failure, LifeCycle
 from penstock.errors import JobFailedError, ProtocolError
-from penstock.jobmanager.facts import FactsRecorder
-from penstock.jobmanager.life_cycle import SUCCESSORS, Failure, LifeCycle
 from penstock.state.key_groups import key_group, subtask_of
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.driver.loops import LoopTracker
+from penstock.engine.messages import TaskAck
 from penstock.graph.iterations import Loop
-from penstock.jobmanager.epoch import TaskAck
-from penstock.jobmanager.loops import LoopTracker
 from penstock.protocol.ids import NodeId, TaskId, VertexId
 
 

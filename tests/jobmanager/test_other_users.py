@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.jobmanager.home import JobHome
+from penstock.driver.control.home import JobHome
 from tests.jobmanager.jobs import eventually
 from tests.jobmanager.programs import ENDLESS, jobmanager, program
 

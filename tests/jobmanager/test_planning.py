@@ -9,14 +9,14 @@ import pytest
 
 from penstock.checkpoint.layout import epoch_plan
 from penstock.checkpoint.storage import CheckpointStorage
+from penstock.driver.admission import Admission
+from penstock.driver.description import JobDescription
+from penstock.driver.planning import EpochInput, EpochPlanner, SparkInput
+from penstock.driver.pre_committed import PreCommitted
+from penstock.driver.requests import Requests, SavepointRequest
+from penstock.driver.source_planner import SourcePlanner
+from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.errors import FencedError, StorageError
-from penstock.jobmanager.admission import Admission
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.epoch import EpochPlan, TaskAck
-from penstock.jobmanager.planning import EpochInput, EpochPlanner, SparkInput
-from penstock.jobmanager.pre_committed import PreCommitted
-from penstock.jobmanager.requests import Requests, SavepointRequest
-from penstock.jobmanager.source_planner import SourcePlanner
 from penstock.protocol.ids import Generation, TaskId, VertexId
 from penstock.testing import Epoch, ListSink, ScriptedSource
 from tests.embedded.jobs import Pipeline, memory_storage, settings

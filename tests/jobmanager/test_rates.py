@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.jobmanager.epoch import EpochReport
-from penstock.jobmanager.prometheus import exposition
-from penstock.jobmanager.rates import bottleneck, committing, level_of, vertex_rates
-from penstock.jobmanager.resource_manager import SlotCount
+from penstock.driver.control.rates import bottleneck, committing, level_of, vertex_rates
+from penstock.driver.control.resource_manager import SlotCount
+from penstock.engine.messages import EpochReport
+from penstock.service.prometheus import exposition
 
 
 def _report(wall_ms: int, duration_ms: float, busy: list[float], pressed: list[float]) -> EpochReport:

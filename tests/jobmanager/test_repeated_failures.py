@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.common.restart_strategy import RestartStrategies
+from penstock.driver.notices import Notices
+from penstock.driver.repeated_failures import RepeatedFailures
 from penstock.errors import JobFailedError, StorageError, UserFunctionError
 from penstock.graph.partitioner import Hash
-from penstock.jobmanager.notices import Notices
-from penstock.jobmanager.repeated_failures import RepeatedFailures
 from penstock.testing import EmbeddedJob, ListSink, ScriptedSource
 from tests.embedded.jobs import Pipeline, key_of, master_of, memory_storage, numbered_script, settings
 

@@ -22,21 +22,21 @@ from penstock.common import Configuration, WatermarkStrategy
 from penstock.common.proof import nonce
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import JobClient, StreamExecutionEnvironment
+from penstock.driver.control import challenge
+from penstock.driver.control.answers import refuse
+from penstock.driver.control.control import JobControl
+from penstock.driver.control.home import JobHome
 from penstock.errors import JobDefinitionError
-from penstock.jobmanager import challenge
-from penstock.jobmanager.answers import refuse
-from penstock.jobmanager.control import JobControl
-from penstock.jobmanager.dispatcher import Dispatcher
-from penstock.jobmanager.documents import checkpoints, jobs
-from penstock.jobmanager.endpoint import Endpoint, StrangerError
-from penstock.jobmanager.home import JobHome
-from penstock.jobmanager.plan_only import plan_of
-from penstock.jobmanager.program import Program
-from penstock.jobmanager.prometheus import METRICS
-from penstock.jobmanager.rest import programs
-from penstock.jobmanager.rest.app import create_app
-from penstock.jobmanager.uploads import Uploads
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.service.dispatcher import Dispatcher
+from penstock.service.documents import checkpoints, jobs
+from penstock.service.endpoint import Endpoint, StrangerError
+from penstock.service.plan_only import plan_of
+from penstock.service.program import Program
+from penstock.service.prometheus import METRICS
+from penstock.service.rest import programs
+from penstock.service.rest.app import create_app
+from penstock.service.uploads import Uploads
 from tests.jobmanager.jobs import endless, eventually
 from tests.jobmanager.programs import ENDLESS, FAILING, program
 from tests.jobmanager.served import served
@@ -519,7 +519,7 @@ def test_a_flame_graph_shows_where_a_vertex_spends_its_time(rest: httpx.Client, 
     flame = f"{base}/vertices/{_get(rest, base)['vertices'][1]['id']}/flamegraph"
     root = eventually(lambda: _get(rest, flame)["root"], "samples")
     assert root["stackTraceLocation"] == "root"
-    assert root["children"][0]["stackTraceLocation"].startswith("penstock.operators.subtask.Subtask.")
+    assert root["children"][0]["stackTraceLocation"].startswith("penstock.engine.task.Subtask.")
     assert sum(child["hitCount"] for child in root["children"]) == root["hitCount"] > 0
     parts = [_get(rest, f"{flame}?type={kind}")["root"]["hitCount"] for kind in ("on_cpu", "off_cpu")]
     assert sum(parts) == root["hitCount"]

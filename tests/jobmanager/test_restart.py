@@ -7,10 +7,10 @@ import random
 import pytest
 
 from penstock.common import RestartStrategies
+from penstock.driver.restart import RestartState
+from penstock.engine.durations import duration_ms
+from penstock.engine.settings import JobSettings
 from penstock.errors import ConfigurationError
-from penstock.jobmanager.durations import duration_ms
-from penstock.jobmanager.restart import RestartState
-from penstock.jobmanager.settings import JobSettings
 
 
 def test_no_restart_gives_up_at_once() -> None:

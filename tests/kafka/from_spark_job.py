@@ -13,7 +13,7 @@ from penstock.connectors.file_sink import FileSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.aggregates import count, sum_
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.spark.session import spark_session
+from penstock.runtime.epochs.session import spark_session
 
 WINDOW_MS = 1000
 

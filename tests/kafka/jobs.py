@@ -20,7 +20,7 @@ from penstock.connectors.kafka import (
     KafkaSourceBuilder,
 )
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.jobmanager.job_master import JobMaster
+from penstock.driver.job_master import JobMaster
 from penstock.testing import CrashPlan, EmbeddedJob
 from tests.servers.topics import Topics
 

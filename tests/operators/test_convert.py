@@ -8,8 +8,8 @@ import pytest
 
 from penstock.common import Row, Types
 from penstock.errors import PenstockError
-from penstock.operators.convert import to_columns, to_rows, travels_as_arrow
 from penstock.records import Columns, Rows
+from penstock.records.convert import to_columns, to_rows, travels_as_arrow
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 NAMED = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])

@@ -13,8 +13,8 @@ import pytest
 
 from penstock.common.watermark_strategy import ColumnTimestampAssigner
 from penstock.operators.column_operators import FilterColumnsOperator
-from penstock.operators.convert import event_times
 from penstock.records import Columns
+from penstock.records.convert import event_times
 from penstock.testing.harness import OperatorHarness
 
 

@@ -10,8 +10,8 @@ import pytest
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.job_client import JobClient
-from penstock.operators.sampling import take_samples
+from penstock.driver.client import JobClient
+from penstock.engine.sampling import take_samples
 
 
 def burn(n: int) -> int:

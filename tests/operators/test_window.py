@@ -14,7 +14,6 @@ from penstock.datastream.functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import (
     ContinuousEventTimeTrigger,
@@ -33,6 +32,7 @@ from penstock.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from penstock.errors import JobDefinitionError, PenstockError, UserFunctionError
+from penstock.functions.output_tag import OutputTag
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents
 from penstock.testing.harness import OperatorHarness

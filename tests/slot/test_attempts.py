@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.checkpoint.upload import Uploaded
+from penstock.driver.pending_checkpoints import PendingCheckpoint
+from penstock.engine.messages import EpochPlan, TaskAck
+from penstock.engine.uploads import Uploaded
 from penstock.errors import SlotError
-from penstock.jobmanager.epoch import EpochPlan, TaskAck
-from penstock.jobmanager.pending_checkpoints import PendingCheckpoint
 from penstock.protocol.coordinator import CompletedEpoch
 from penstock.protocol.ids import TaskId, VertexId
-from penstock.slot.client import RegistryAddress, open_slot
-from penstock.slot.registry import SlotRegistry
-from penstock.slot.wire import Wire
+from penstock.runtime.connection.wire import Wire
+from penstock.runtime.epochs.client import RegistryAddress, open_slot
+from penstock.runtime.epochs.registry import SlotRegistry
 from tests.embedded.jobs import master_of
 from tests.jobmanager.jobs import eventually
 from tests.slot.test_errors_cross import job_of, planned, slot_of, storage

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.slot.client import _python_path
+from penstock.runtime.epochs.client import _python_path
 
 
 def test_shipped_zips_stay_before_what_is_installed_and_only_pysparks_own_go_last(

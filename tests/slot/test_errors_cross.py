@@ -15,6 +15,8 @@ import pytest
 
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.connectors.kafka.client import KafkaSetupError
+from penstock.driver.description import JobDescription
+from penstock.driver.job_master import JobMaster
 from penstock.errors import (
     ConfigurationError,
     CorruptSnapshotError,
@@ -22,13 +24,11 @@ from penstock.errors import (
     as_text,
     from_text,
 )
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.job_master import JobMaster
-from penstock.slot.client import SlotStream
-from penstock.slot.process import SlotJob, SlotProcess
-from penstock.slot.registry import SlotRegistry
-from penstock.slot.wire import Wire
-from penstock.spark.job import _Attempt
+from penstock.runtime.connection.wire import Wire
+from penstock.runtime.epochs.client import SlotStream
+from penstock.runtime.epochs.job import _Attempt
+from penstock.runtime.epochs.registry import SlotRegistry
+from penstock.runtime.epochs.slot import SlotJob, SlotProcess
 from penstock.testing import EmbeddedJob, ListSink
 from tests.embedded.jobs import counting_job, master_of, memory_storage, numbered_script, settings
 from tests.jobmanager.jobs import eventually

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.slot.liveness import GONE_S
-from penstock.slot.registry import SlotRegistry
-from penstock.slot.wire import Wire
+from penstock.runtime.connection.liveness import GONE_S
+from penstock.runtime.connection.wire import Wire
+from penstock.runtime.epochs.registry import SlotRegistry
 
 _OPTIONS = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
 

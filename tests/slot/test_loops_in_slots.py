@@ -19,17 +19,17 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.checkpoint.snapshot_writer import SnapshotWriter
-from penstock.checkpoint.upload import ImmediateUploads
 from penstock.common import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.description import JobDescription
+from penstock.driver.job_master import JobMaster
+from penstock.engine.exchange_rows import ACK_LEVEL
+from penstock.engine.messages import EpochPlan, TaskAck
+from penstock.engine.snapshot_writer import SnapshotWriter
+from penstock.engine.tasks import HeldTasks
+from penstock.engine.uploads import ImmediateUploads
 from penstock.errors import StateLostError
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.epoch import EpochPlan, TaskAck
-from penstock.jobmanager.job_master import JobMaster
-from penstock.slot.exchange_rows import ACK_LEVEL
-from penstock.slot.level_run import LevelRun
-from penstock.slot.tasks import HeldTasks
+from penstock.runtime.epochs.level_run import LevelRun
 from penstock.testing import ListSink, ScriptedSource
 from tests.embedded import jobs
 from tests.embedded.test_iterations import build_tokens, check, scripts, tokens_of

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.checkpoint.upload import SlotLost, UploadEvent
+from penstock.engine.sampling import Place, Sample
+from penstock.engine.uploads import SlotLost, UploadEvent
 from penstock.errors import SlotError
-from penstock.operators.sampling import Place, Sample
-from penstock.slot import process
-from penstock.slot.client import RegistryAddress, open_slot
-from penstock.slot.registry import SlotRegistry
-from penstock.slot.wire import Wire
+from penstock.runtime.connection.wire import Wire
+from penstock.runtime.epochs import slot as process
+from penstock.runtime.epochs.client import RegistryAddress, open_slot
+from penstock.runtime.epochs.registry import SlotRegistry
 from tests.jobmanager.jobs import eventually
 from tests.slot.test_wire import plan
 

@@ -20,11 +20,11 @@ import pytest
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import SlotError
-from penstock.slot import door
-from penstock.slot.client import RegistryAddress, _Starting, open_slot
-from penstock.slot.process import SlotJob
-from penstock.slot.registry import SlotRegistry
-from penstock.slot.wire import Frame, Wire
+from penstock.runtime.connection import door
+from penstock.runtime.connection.wire import Frame, Wire
+from penstock.runtime.epochs.client import RegistryAddress, _Starting, open_slot
+from penstock.runtime.epochs.registry import SlotRegistry
+from penstock.runtime.epochs.slot import SlotJob
 from tests.connectors.tcp import TIMEOUT_S
 from tests.jobmanager.jobs import eventually
 from tests.slot.test_wire import plan, tcp_pair
@@ -182,7 +182,7 @@ def test_a_stranger_at_a_slots_address_is_a_slot_that_is_gone(
     def start(*args: object) -> None:
         raise RuntimeError("another is started")
 
-    monkeypatch.setattr("penstock.slot.client._Starting", start)
+    monkeypatch.setattr("penstock.runtime.epochs.client._Starting", start)
     address = RegistryAddress(host="127.0.0.1", port=registry.port, token=registry.token, bind="127.0.0.1")
     with pytest.raises(RuntimeError, match="another is started"):
         open_slot(address, 0, 1)
@@ -285,7 +285,7 @@ def test_a_frame_that_is_too_large_says_what_to_do_on_both_sides(monkeypatch: py
     left.sendall(_FRAME.pack((1 << 30) + 1, Frame.ROWS))
     with pytest.raises(SlotError, match=r"penstock\.block\.size"):
         receiver.receive()
-    monkeypatch.setattr("penstock.slot.wire._MAX_FRAME", 10)
+    monkeypatch.setattr("penstock.runtime.connection.wire._MAX_FRAME", 10)
     with pytest.raises(SlotError, match=r"11 bytes.*penstock\.block\.size"):
         sender.send(Frame.ROWS, bytes(11))
     sender.close()

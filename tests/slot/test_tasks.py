@@ -13,14 +13,14 @@ from penstock.connectors.collection import CollectionSource
 from penstock.datastream import AsyncDataStream, AsyncFunction, CheckpointedFunction, StreamExecutionEnvironment
 from penstock.datastream.functions import CheckpointListener
 from penstock.datastream.state import ListStateDescriptor
+from penstock.driver.description import JobDescription
+from penstock.engine.messages import EpochPlan
+from penstock.engine.task import SubtaskSettings
+from penstock.engine.tasks import HeldTask, HeldTasks
 from penstock.errors import StateLostError
-from penstock.jobmanager.description import JobDescription
-from penstock.jobmanager.epoch import EpochPlan
-from penstock.operators.subtask import SubtaskSettings
 from penstock.protocol.events import Barrier, Data, IdleStatus, Watermark
 from penstock.protocol.ids import TaskId
 from penstock.records import Rows
-from penstock.slot.tasks import HeldTask, HeldTasks
 from penstock.testing import EmbeddedJob, Epoch, ListSink, ScriptedSource, Stamped
 from tests.embedded.jobs import CountOperator, Pipeline, master_of, memory_storage, settings
 

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
+from penstock.engine.messages import EpochPlan
 from penstock.errors import SlotError
-from penstock.jobmanager.epoch import EpochPlan
-from penstock.slot.client import RegistryAddress, open_slot
-from penstock.slot.registry import SlotRegistry
-from penstock.slot.wire import Frame, Wire
+from penstock.runtime.connection.wire import Frame, Wire
+from penstock.runtime.epochs.client import RegistryAddress, open_slot
+from penstock.runtime.epochs.registry import SlotRegistry
 
 
 @pytest.fixture

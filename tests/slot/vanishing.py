@@ -11,15 +11,15 @@ import threading
 import time
 from typing import Any
 
-from penstock.slot import liveness
+from penstock.runtime.connection import liveness
 
 _GONE_S = 1.5
 liveness.watch_peer.__defaults__ = (_GONE_S,)
 
-from penstock.checkpoint.upload import SlotLost  # noqa: E402 - after the time was shortened
-from penstock.slot.liveness import PULSE, Pulses  # noqa: E402
-from penstock.slot.registry import SlotRegistry  # noqa: E402
-from penstock.slot.wire import Frame, Wire  # noqa: E402
+from penstock.engine.uploads import SlotLost  # noqa: E402 - after the time was shortened
+from penstock.runtime.connection.liveness import PULSE, Pulses  # noqa: E402
+from penstock.runtime.connection.wire import Frame, Wire  # noqa: E402
+from penstock.runtime.epochs.registry import SlotRegistry  # noqa: E402
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.common import Configuration
-from penstock.spark.session import spark_session
+from penstock.runtime.epochs.session import spark_session
 
 
 @pytest.fixture(scope="session")

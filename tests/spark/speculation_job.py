@@ -18,14 +18,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-import penstock.spark.relay
+import penstock.runtime.epochs.relay
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.file_sink import FileSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.slot.client import SlotStream
+from penstock.runtime.epochs.client import SlotStream
 
 RECORDS, KEYS, EPOCH = 1600, 37, 200
 LEVEL = 1  # of the keyed state
@@ -79,7 +79,7 @@ class Counting(KeyedProcessFunction):
 
 def main(folder: Path, master: str) -> None:
     (folder / "events").mkdir()
-    vars(penstock.spark.relay)["SlotStream"] = functools.partial(SlowOnce, str(folder))
+    vars(penstock.runtime.epochs.relay)["SlotStream"] = functools.partial(SlowOnce, str(folder))
     config = Configuration.from_dict(
         {
             "penstock.job.dir": str(folder / "job"),

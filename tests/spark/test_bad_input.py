@@ -49,7 +49,7 @@ def slot_processes() -> list[int]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
-        if "penstock.slot.process" in command and command[command.index("--executor") + 1] in ours:
+        if "penstock.runtime.epochs.slot" in command and command[command.index("--executor") + 1] in ours:
             found.append(process.pid)
     return found
 

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from penstock.jobmanager.notices import Notices
-from penstock.spark.executors import ExecutorWatch, loopback_notice
-from penstock.spark.session import _defaults
+from penstock.driver.notices import Notices
+from penstock.runtime.epochs.executors import ExecutorWatch, loopback_notice
+from penstock.runtime.epochs.session import _defaults
 
 NAMES = {"driver": "127.0.1.1", "good": "10.77.0.5", "master": "10.77.0.1", "localhost": "127.0.0.1"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jobmanager.home import JobHome
-from penstock.jobmanager.known_job import KnownJob
+from penstock.driver.control.home import JobHome
+from penstock.service.known_job import KnownJob
 from tests.cli.programs import command
 from tests.jobmanager.jobs import eventually
 from tests.jobmanager.programs import ENDLESS, program

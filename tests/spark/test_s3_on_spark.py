@@ -31,8 +31,8 @@ def test_a_slot_that_is_killed_is_restored_from_the_store(s3: S3Server, tmp_path
     driver.start()
     store = CheckpointStore(ObjectStorage(url), retained=1)
     driver.wait_for(lambda: bool(store.completed()) and store.completed()[-1] >= 3, 90, "checkpoint 3")
-    slot = random.Random(1).choice(driver.descendants("penstock.slot.process"))
-    driver._kill(slot.pid, "penstock.slot.process")
+    slot = random.Random(1).choice(driver.descendants("penstock.runtime.epochs.slot"))
+    driver._kill(slot.pid, "penstock.runtime.epochs.slot")
     killed_at = store.completed()[-1]
     driver.wait_for(lambda: not driver.running, 120, "the end of the job")
     assert driver.finished, driver.log()

@@ -13,7 +13,7 @@ from penstock.checkpoint import savepoint
 from penstock.common import Configuration
 from penstock.connectors.file_sink import FileSink, committed_files
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.job_client import JobClient
+from penstock.driver.client import JobClient
 from tests.chaos.job import build
 from tests.chaos.verify import verify
 from tests.embedded.jobs import configured

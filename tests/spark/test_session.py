@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError
-from penstock.spark.session import _LIVENESS, _beside, _defaults, check_java
+from penstock.runtime.epochs.session import _LIVENESS, _beside, _defaults, check_java
 
 
 def test_missing_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_modules_and_folders_named_by_python_files_reach_the_slots(
 _SHOWS_ITS_PROCESSES = """
 import contextlib, json, sys
 import psutil
-from penstock.spark.session import spark_session
+from penstock.runtime.epochs.session import spark_session
 
 settings = json.loads(sys.stdin.read())
 context = spark_session(settings).sparkContext

@@ -13,7 +13,7 @@ from penstock.checkpoint.storage import LocalStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CorruptSnapshotError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
-from penstock.spark.spark_log import Progress, SparkLog
+from penstock.runtime.epochs.spark_log import Progress, SparkLog
 
 LINES = ("heartbeat", '{"logOffset":6}')
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.connectors.file_sink import committed_files
-from penstock.spark.standalone import standalone_cluster
+from penstock.testing.standalone import standalone_cluster
 from tests.spark.speculation_job import KEYS, RECORDS, SLOW
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from penstock.datastream.functions import (
     ReduceFunction,
     RuntimeContext,
 )
-from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.functions.output_tag import OutputTag
 from penstock.operators.base import Operator
 from penstock.operators.simple import MapOperator
 from penstock.state.key_groups import key_group, subtask_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from penstock.jobmanager.endpoint import Endpoint
+from penstock.service.endpoint import Endpoint
 from tests.jobmanager.programs import jobmanager
 from tests.servers.browser import find
 from tests.servers.fixtures import unavailable

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from penstock.jobmanager.endpoint import Endpoint
+from penstock.service.endpoint import Endpoint
 from tests.jobmanager.programs import ENDLESS
 
 SHOTS = Path(__file__).parents[2] / "reports" / "web"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from penstock.jobmanager.endpoint import Endpoint
+from penstock.service.endpoint import Endpoint
 from tests.jobmanager.jobs import eventually
 from tests.jobmanager.programs import FAILING, jobmanager, program
 from tests.web.pages import CLICKS, act, figure, held, number, open_page, state, submit

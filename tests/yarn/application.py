@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pyspark
 
-from penstock.jobmanager.home import JobHome
+from penstock.driver.control.home import JobHome
 from penstock.testing.kill import Target, kill
 from tests.servers.yarn import YarnCluster
 

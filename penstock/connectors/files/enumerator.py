@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.connectors.base import Json, SourcePlan, SplitEnumerator, SplitRange
 from penstock.connectors.files.formats import ReadFormat
 from penstock.connectors.files.locations import Locations
+from penstock.functions.connectors import Json, SourcePlan, SplitEnumerator, SplitRange
 
 _STATE_VERSION = 1
 

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.block_bytes import cut
-from penstock.common.arrow_columns import milliseconds
-from penstock.connectors.base import Json, SplitRange
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.locations import Locations
+from penstock.functions.connectors import Json, SplitRange
 from penstock.records import Block, Columns
+from penstock.records.arrow_columns import milliseconds
+from penstock.records.sizes import cut
 
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 

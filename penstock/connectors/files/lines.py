@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from penstock.block_bytes import BLOCK_BYTES, within
-from penstock.connectors.base import SplitRange
 from penstock.connectors.files.formats import decompressed, is_compressed
 from penstock.connectors.files.locations import Locations
 from penstock.errors import StorageError
+from penstock.functions.connectors import SplitRange
+from penstock.records.sizes import BLOCK_BYTES, within
 
 _CHUNK = 1 << 20
 _ALIGN_CHUNK = 1 << 16

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.block_bytes import BLOCK_BYTES
-from penstock.connectors.base import Json, SplitRange
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.formats import Cut, ReadFormat, check_schema, columns_blocks
 from penstock.connectors.files.locations import Locations
 from penstock.errors import ConfigurationError, StorageError
+from penstock.functions.connectors import Json, SplitRange
 from penstock.records import Block
+from penstock.records.sizes import BLOCK_BYTES
 
 _DECODE_ROWS = 16_384  # rows decoded at once: small blocks are slices of it
 

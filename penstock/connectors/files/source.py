@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from penstock.connectors.base import Source, SplitEnumerator, SplitRange, SplitReader
 from penstock.connectors.files.enumerator import FileEnumerator
 from penstock.connectors.files.formats import ReadFormat
 from penstock.connectors.files.locations import Locations
@@ -18,6 +17,7 @@ from penstock.connectors.files.parquet import ParquetFormat
 from penstock.connectors.files.tabular import CsvFormat, NdjsonFormat
 from penstock.connectors.files.text import TextLineFormat
 from penstock.errors import ConfigurationError
+from penstock.functions.connectors import Source, SplitEnumerator, SplitRange, SplitReader
 from penstock.records import Block
 
 if TYPE_CHECKING:

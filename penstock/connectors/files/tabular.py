@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from penstock.connectors.base import Json, SplitRange
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.formats import Cut, ReadFormat, columns_blocks, decompressed, is_compressed
 from penstock.connectors.files.lines import Lines, check_size, read_lines
 from penstock.connectors.files.locations import Locations
 from penstock.connectors.files.text import cut_bytes
 from penstock.errors import ConfigurationError
+from penstock.functions.connectors import Json, SplitRange
 from penstock.records import Block
 
 _SAMPLE_LINES = 10_000

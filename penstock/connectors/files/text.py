@@ -5,14 +5,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator
 
-from penstock.block_bytes import gathered
-from penstock.connectors.base import Json, SplitRange
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.formats import Cut, ReadFormat, decompressed, is_compressed
 from penstock.connectors.files.lines import check_size, read_lines
 from penstock.connectors.files.locations import Locations
 from penstock.errors import ConfigurationError
+from penstock.functions.connectors import Json, SplitRange
 from penstock.records import Block, Rows
+from penstock.records.sizes import gathered
 
 
 def cut_bytes(size: int, start: int, budget: int | None, *, whole: bool) -> Cut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.connectors.base import DeliveryGuarantee
 from penstock.connectors.kafka.client import KafkaError
 from penstock.connectors.kafka.deserialization import KafkaRecord, KafkaRecordDeserializationSchema
 from penstock.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
@@ -13,6 +12,7 @@ from penstock.connectors.kafka.serialization import (
 )
 from penstock.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
 from penstock.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from penstock.functions.connectors import DeliveryGuarantee
 
 __all__ = [
     "DeliveryGuarantee",

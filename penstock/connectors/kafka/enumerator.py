@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.connectors.base import Json, SourcePlan, SplitEnumerator, SplitRange
 from penstock.connectors.kafka.client import (
     COMMIT_PROPERTY,
     DISCOVERY_PROPERTY,
@@ -19,6 +18,7 @@ from penstock.connectors.kafka.client import (
     confluent_kafka,
 )
 from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, list_offsets
+from penstock.functions.connectors import Json, SourcePlan, SplitEnumerator, SplitRange
 
 _STATE_VERSION = 1
 _DISCOVERY_MS = 300_000  # Flink's default

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.block_bytes import within
-from penstock.connectors.base import SplitRange, SplitReader
 from penstock.connectors.kafka.client import Cluster, KafkaError, confluent_kafka
 from penstock.connectors.kafka.deserialization import Decoder
 from penstock.connectors.kafka.offsets import KafkaTopicPartition
+from penstock.functions.connectors import SplitRange, SplitReader
 from penstock.records import Block
+from penstock.records.sizes import within
 
 _FETCH = 10_000  # messages taken from the client at once
 _AHEAD = 100_000  # messages kept of a partition that is not being read; beyond, it is paused

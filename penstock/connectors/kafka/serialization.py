@@ -11,7 +11,7 @@ from penstock.common.serialization import SerializationSchema
 from penstock.connectors.builder_arguments import function, instance
 from penstock.connectors.kafka.client import TOPIC_RULE, is_topic_name
 from penstock.errors import ConfigurationError, StorageError
-from penstock.operators.convert import column_values
+from penstock.records.convert import column_values
 
 Headers: TypeAlias = list[tuple[str, bytes]]
 _VERSION = "1"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.connectors.base import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
 from penstock.connectors.builder_arguments import text
 from penstock.connectors.kafka.client import Cluster, confluent_kafka, property_value
 from penstock.connectors.kafka.committer import TransactionCommitter
@@ -13,6 +12,7 @@ from penstock.connectors.kafka.producing import check_topic
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from penstock.connectors.kafka.writer import MessageWriter, SendingWriter
 from penstock.errors import ConfigurationError
+from penstock.functions.connectors import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
 
 _FIXED = {"transactional.id": "set_transactional_id_prefix"}
 

@@ -8,15 +8,15 @@ from typing import Literal
 
 from penstock.common.serialization import DeserializationSchema
 from penstock.common.typeinfo import TypeInformation
-from penstock.connectors.base import Source, SplitEnumerator, SplitReader
 from penstock.connectors.builder_arguments import instance
 from penstock.connectors.kafka.client import TOPIC_RULE, Cluster, confluent_kafka, is_topic_name, property_value
 from penstock.connectors.kafka.deserialization import Decoder, KafkaRecordDeserializationSchema
 from penstock.connectors.kafka.enumerator import KafkaEnumerator, Subscription
 from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer
 from penstock.connectors.kafka.reader import KafkaReader
-from penstock.datastream.output_tag import OutputTag
 from penstock.errors import ConfigurationError
+from penstock.functions.connectors import Source, SplitEnumerator, SplitReader
+from penstock.functions.output_tag import OutputTag
 
 # Keys the source sets itself; another value would break what it promises.
 _FIXED = {"enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "auto.offset.reset"}

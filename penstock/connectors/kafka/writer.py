@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.kafka.client import TOPIC_RULE, Cluster, is_topic_name
 from penstock.connectors.kafka.producing import PRODUCER, Delivery, drain, send
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema, MessageColumns
 from penstock.connectors.staged_sink import StagingWriter
-from penstock.operators.base import shorten
-from penstock.operators.convert import to_rows
+from penstock.errors import shorten
+from penstock.functions.connectors import SinkWriter, WriterContext
 from penstock.records import Block, Rows
+from penstock.records.convert import to_rows
 
 _OVERHEAD = 36  # what librdkafka adds to a message's key, value and headers before it compares with message.max.bytes
 

@@ -22,8 +22,8 @@ from penstock.connectors.errors import BadRecordError
 from penstock.connectors.postgres.column import Column
 from penstock.connectors.postgres.table import Table
 from penstock.connectors.sink_values import as_mapping, field_names
-from penstock.operators.convert import column_values
 from penstock.records import Block, Columns
+from penstock.records.convert import column_values
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 _NULL = "\\N"

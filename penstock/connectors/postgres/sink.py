@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.builder_arguments import names, positive, text
 from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database, connection_string
 from penstock.connectors.postgres.committer import TransactionCommitter
 from penstock.connectors.postgres.writer import RowWriter
 from penstock.errors import ConfigurationError
+from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 
 
 class PostgresSink(Sink):

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.block_bytes import BLOCK_BYTES, about
-from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.connectors.builder_arguments import positive, text
 from penstock.connectors.postgres.client import (
     DEFAULT_WAIT_MS,
@@ -23,8 +21,10 @@ from penstock.connectors.postgres.client import (
     is_final,
 )
 from penstock.errors import ConfigurationError
-from penstock.operators.convert import named_rows
+from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.records import Block, Rows
+from penstock.records.convert import named_rows
+from penstock.records.sizes import BLOCK_BYTES, about
 
 _STATE_VERSION = 1
 _DEFAULT_SPLITS = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.connectors.base import WriterContext
 from penstock.connectors.errors import BadRecordError
 from penstock.connectors.postgres.client import Database
 from penstock.connectors.postgres.encoding import Encoder, Segment, merge, pack
@@ -10,6 +9,7 @@ from penstock.connectors.postgres.rejected import MOST_REJECTED, rejected_segmen
 from penstock.connectors.postgres.table import describe
 from penstock.connectors.postgres.trial import Trial
 from penstock.connectors.staged_sink import StagingWriter
+from penstock.functions.connectors import WriterContext
 from penstock.records import Block, Columns, Rows
 
 

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from penstock.block_bytes import gathered
 from penstock.common.serialization import DeserializationSchema, SimpleStringSchema
-from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.connectors.push.receive_log import Received, ReceiveLog
 from penstock.connectors.push.receiver import LoggedInbox, MemoryInbox, Receiver, Receiving, now_ms
 from penstock.errors import JobDefinitionError, StorageError
+from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.records import Block, Rows
+from penstock.records.sizes import gathered
 
 if TYPE_CHECKING:
     from penstock.common.typeinfo import TypeInformation

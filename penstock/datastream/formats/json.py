@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
+from penstock.common.columnar_schema import ColumnarDeserializationSchema
 from penstock.common.serialization import DeserializationSchema, SerializationSchema
 from penstock.common.typeinfo import RowTypeInfo, TypeInformation
 from penstock.common.types import Row
-from penstock.datastream.formats.columns import ColumnarDeserializationSchema
 from penstock.errors import JobDefinitionError
 
 

@@ -1,0 +1,103 @@
+"""What PyFlink has and Penstock has not, and what to use instead: the texts of the errors that say so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SPARK_SOURCE: Final = "read it with Spark: env.from_spark(spark.readStream.format(...).load())"
+_OWN_SINK: Final = "write a penstock.functions.connectors.Sink (a writer and a committer)"
+_OWN_SOURCE: Final = "write a penstock.functions.connectors.Source (an enumerator and a reader) and use env.from_source"
+_NO_JVM: Final = "there is no Flink in a JVM behind Penstock"
+
+# The longest name that fits is taken.
+_MODULES: Final = {
+    "pyflink": "Penstock has pyflink.common, pyflink.datastream and pyflink.metrics",
+    "pyflink.table": "use the DataStream API, or Spark SQL on a streaming DataFrame and env.from_spark",
+    "pyflink.java_gateway": _NO_JVM,
+    "pyflink.util": _NO_JVM,
+    "pyflink.find_flink_home": _NO_JVM,
+    "pyflink.pyflink_gateway_server": _NO_JVM,
+    "pyflink.shell": "start Python and create a StreamExecutionEnvironment",
+    "pyflink.testing": "use penstock.testing",
+    "pyflink.fn_execution": "functions run in Penstock's own slot processes",
+    "pyflink.common.io": "InputFormats are Java's: use FileSource, or " + _OWN_SOURCE,
+    "pyflink.common": "its public names are in penstock.common",
+    "pyflink.datastream": "its public names are in penstock.datastream",
+    "pyflink.datastream.connectors": f"{_SPARK_SOURCE}, or {_OWN_SINK}",
+    "pyflink.datastream.connectors.jdbc": f"use penstock.connectors.postgres, or {_OWN_SINK}",
+    "pyflink.datastream.formats": "there are formats.json and formats.avro; FileSource and FileSink read and write "
+    "Parquet, CSV, NDJSON and text themselves",
+}
+
+_NO_JAVA_OBJECT: Final = f"{_NO_JVM}, so there is no object of Java's behind it"
+_PICKLED: Final = "records without a declared type are pickled; declare types with Types.*"
+
+_NAMES: Final = {
+    "AssignerWithPeriodicWatermarksWrapper": "write a WatermarkGenerator and use WatermarkStrategy.for_generator",
+    "BulkWriterFactory": "FileSink writes Parquet itself: FileSink.parquet",
+    "CustomCheckpointStorage": "name a folder that every slot reaches: FileSystemCheckpointStorage",
+    "CustomStateBackend": "choose HashMapStateBackend or EmbeddedRocksDBStateBackend",
+    "CustomTrigger": "subclass penstock.datastream.window.Trigger",
+    "InputFormat": "use FileSource, or " + _OWN_SOURCE,
+    "JavaFunctionWrapper": _NO_JVM,
+    "MiniClusterClient": "use penstock.testing",
+    "SourceFunction": _OWN_SOURCE,
+    "TimeCharacteristic": "give the stream a WatermarkStrategy for event time; processing time needs nothing",
+}
+
+_PYTHON_FILES: Final = "ship Python files to the executors with Spark (spark.submit.pyFiles, or --py-files)"
+
+_METHODS: Final = {
+    "add_classpaths": f"{_NO_JVM}; jars for Spark's own sources go to spark.jars or spark.jars.packages",
+    "add_jars": f"{_NO_JVM}; jars for Spark's own sources go to spark.jars or spark.jars.packages",
+    "add_python_archive": _PYTHON_FILES,
+    "add_python_file": _PYTHON_FILES,
+    "add_source": _OWN_SOURCE,
+    "create_input": "InputFormats are Java's: use env.from_source(FileSource…), or " + _OWN_SOURCE,
+    "enable_force_avro": _PICKLED,
+    "enable_force_kryo": _PICKLED,
+    "generate_sequence": "use env.from_sequence(start, end)",
+    "get_java_function": _NO_JAVA_OBJECT,
+    "get_java_memory_size": _NO_JAVA_OBJECT,
+    "get_java_output_tag": _NO_JAVA_OBJECT,
+    "get_java_slot_sharing_group": _NO_JAVA_OBJECT,
+    "get_java_type_info": f"{_NO_JAVA_OBJECT}; what Penstock uses is TypeInformation.to_arrow",
+    "register_cached_file": "put the file where every slot reaches it and open it in open(), or ship it with Spark "
+    "(spark.files) and find it with SparkFiles",
+    "set_python_executable": "set spark.pyspark.python",
+    "set_python_requirements": "install what the job needs on the executors' hosts",
+    "to_j_row_kind": _NO_JAVA_OBJECT,
+}
+
+
+def explain(module: str) -> str:
+    """Why `module` cannot be imported, and what to do."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        advice = _MODULES.get(".".join(parts[:length]))
+        if advice is not None:
+            return f"Penstock has no {module}: {advice}. docs/flink.md lists what is here"
+    return f"Penstock has no {module}. docs/flink.md lists what is here"
+
+
+def advice(name: str) -> str | None:
+    """What to use instead of a PyFlink class that is not here; None for names that PyFlink has not either."""
+    instead = _NAMES.get(name)
+    return None if instead is None else f"Penstock has no {name}: {instead}. docs/flink.md lists what is here"
+
+
+def missing_name(module: str, name: str) -> Exception:
+    """For `__getattr__` of modules: the usual error or, for a class that PyFlink has there, one that helps."""
+    instead = advice(name)
+    if instead is None:
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    # `from … import` replaces the text of an AttributeError, but lets this one through.
+    return ImportError(instead, name=module)
+
+
+def missing_attribute(owner: object, name: str) -> AttributeError:
+    """For `__getattr__` of the API's classes: the usual error or, for a method that PyFlink has, one that helps."""
+    instead = _METHODS.get(name)
+    usual = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    text = usual if instead is None else f"{usual}: {instead}. docs/flink.md lists what is here"
+    return AttributeError(text, name=name, obj=owner)

@@ -1,0 +1,4 @@
+"""Windows: `penstock.functions.window`, under the name of `pyflink.datastream.window`."""
+
+from penstock.functions.window import *
+from penstock.functions.window import __all__ as __all__

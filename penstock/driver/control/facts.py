@@ -1,0 +1,284 @@
+"""Everything a job tells about itself, as one JSON document: what REST, the command and the page are rendered from.
+
+The driver keeps it in memory, serves it through its control endpoint, and writes it to the job's folder once a second and
+at every change of state: so a job that has ended, or whose driver is dead, can be shown in the same way. A driver that
+takes a job over goes on with the history it finds there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import reprlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from penstock.common.redaction import hide_secrets
+from penstock.driver.control.checkpoint_facts import Statistics, with_statistics
+from penstock.driver.control.rates import WINDOW_MS, committing, vertex_rates
+from penstock.engine.messages import EpochReport
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.iterations import feedback_edges
+from penstock.graph.job_graph import JobVertex
+
+VERSION = 1
+_EPOCHS = 300
+_CHECKPOINTS = 50
+_DETAILED_CHECKPOINTS = 10
+_TOTALS = ("records_in", "records_out", "busy_ms", "back_pressured_ms")
+_IN_SUMMARY = ("id", "records_in", "records_out", "busy_ms", "back_pressured_ms", "commit_ms", "watermark")
+_CHECKPOINT_COLUMNS = ("snapshot_bytes", "snapshot_ms", "alignment_ms")
+
+
+def vertex_key(vertex: JobVertex) -> str:
+    """A vertex's id in REST: 32 hexadecimal digits, as Flink's, the same for as long as its head keeps its uid."""
+    return hashlib.md5(vertex.state_id.encode(), usedforsecurity=False).hexdigest()
+
+
+class FactsRecorder:
+    """Collects facts of one job in its driver. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        job_id: str,
+        graph: Callable[[], ExecutionGraph],
+        life_cycle: Callable[[], dict[str, Any]],
+        configuration: Mapping[str, str],
+        runtime: str,
+        storage_url: str | None,
+        process: Mapping[str, Any],
+        statistics: Callable[[], Statistics] | None = None,
+        accumulators: Callable[[], Mapping[str, Any]] = dict,
+        notices: Callable[[], list[dict[str, Any]]] = list,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._graph, self._life_cycle, self._clock = graph, life_cycle, clock
+        self._fixed = {
+            "version": VERSION,
+            "job_id": job_id,
+            "runtime": runtime,
+            "configuration": hide_secrets(configuration),
+            "job_folder": storage_url,
+            "process": dict(process),
+        }
+        self._storage_url, self._statistics, self._accumulators = storage_url, statistics, accumulators
+        self._notices = notices
+        self._lock = threading.Lock()
+        self._started_ms = clock()
+        self._drivers = 1
+        self._reports: deque[EpochReport] = deque(maxlen=_EPOCHS)
+        self._totals: dict[int, dict[str, list[float]]] = {}
+        self._job_totals = {"records_in": 0, "records_out": 0, "epochs": 0, "late_dropped": 0}
+        self._checkpoints: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS)
+        self._counts = {"completed": 0, "failed": 0, "restored": 0}
+        self._restored: dict[str, Any] | None = None
+        self._earlier: dict[str, Any] = {"transitions": [], "exceptions": []}
+        self._operations: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS)
+
+    def continue_from(self, facts: Mapping[str, Any] | None) -> None:
+        """What the job's earlier driver wrote: totals, history and start time go on."""
+        if facts is None or facts.get("version") != VERSION or facts.get("job_id") != self._fixed["job_id"]:
+            return
+        with self._lock:
+            self._started_ms = facts["start_ms"]
+            self._drivers = facts["drivers"] + 1
+            self._job_totals.update(facts["totals"])
+            for vertex in facts["vertices"]:
+                self._totals[vertex["id"]] = {name: list(vertex["subtasks"][name]) for name in _TOTALS}
+            self._checkpoints.extend(facts["checkpoints"]["history"])
+            self._counts.update(facts["checkpoints"]["counts"])
+            self._restored = facts["checkpoints"]["restored"]
+            self._operations.extend(facts["operations"])
+            self._earlier = {name: list(facts[name])[-200:] for name in ("transitions", "exceptions")}
+
+    # ---------------------------------------------------------------- events
+
+    def on_report(self, report: EpochReport) -> None:
+        with self._lock:
+            if report.restored_tasks and (not self._reports or report.job_attempt != self._reports[-1].job_attempt):
+                self._note_restore(report)
+            self._reports.append(report)
+            self._job_totals["records_in"] += report.records_in
+            self._job_totals["records_out"] += report.records_out
+            self._job_totals["epochs"] += 1
+            for vertex in report.vertices:
+                self._job_totals["late_dropped"] += vertex["late_dropped"]
+                self._add_totals(vertex)
+            if report.checkpoint:
+                self._counts["completed"] += 1
+                self._checkpoints.append(self._checkpoint(report))
+
+    def _note_restore(self, report: EpochReport) -> None:
+        """The first epoch after a start from a checkpoint, or after going back to one."""
+        self._counts["restored"] += 1
+        before = [c["id"] for c in self._checkpoints if c["id"] < report.epoch]
+        self._restored = {
+            "id": max(before, default=report.epoch - 1),
+            "restore_timestamp": report.wall_ms - int(report.duration_ms),
+            "is_savepoint": False,
+            "external_path": None,
+        }
+
+    def _add_totals(self, vertex: Mapping[str, Any]) -> None:
+        totals = self._totals.get(vertex["id"])
+        if totals is None or len(totals["records_in"]) != vertex["parallelism"]:  # the first epoch, or rescaled
+            totals = self._totals[vertex["id"]] = {name: [0] * vertex["parallelism"] for name in _TOTALS}
+        for name, sums in totals.items():
+            for subtask, value in enumerate(vertex["subtasks"][name]):
+                sums[subtask] += value
+
+    def _checkpoint(self, report: EpochReport) -> dict[str, Any]:
+        for older in list(self._checkpoints)[: -_DETAILED_CHECKPOINTS + 1]:
+            older.pop("vertices", None)
+        return {
+            "id": report.epoch,
+            "status": "COMPLETED",
+            "is_savepoint": False,
+            "trigger_ms": report.wall_ms - int(report.duration_ms),
+            "ack_ms": report.wall_ms,
+            "duration_ms": round(report.duration_ms, 2),
+            "bytes": report.checkpoint_bytes,
+            "manifest_ms": round(report.manifest_ms, 2),
+            "commit_ms": round(report.commit_ms, 2),
+            "alignment_ms": max((ms for v in report.vertices for ms in v["subtasks"]["alignment_ms"]), default=0),
+            "path": None if self._storage_url is None else f"{self._storage_url}/checkpoints/chk-{report.epoch}",
+            "subtasks": sum(vertex["parallelism"] for vertex in report.vertices),
+            "vertices": {
+                str(vertex["id"]): {name: vertex["subtasks"][name] for name in _CHECKPOINT_COLUMNS}
+                for vertex in report.vertices
+            },
+        }
+
+    def savepoint_completed(self, path: str, trigger_ms: int, size: int) -> None:
+        now = self._clock()
+        with self._lock:
+            self._counts["completed"] += 1
+            self._checkpoints.append(
+                {
+                    "id": self._reports[-1].epoch if self._reports else 0,
+                    "status": "COMPLETED",
+                    "is_savepoint": True,
+                    "trigger_ms": trigger_ms,
+                    "ack_ms": now,
+                    "duration_ms": now - trigger_ms,
+                    "bytes": size,
+                    "manifest_ms": 0.0,
+                    "commit_ms": 0.0,
+                    "path": path,
+                    "subtasks": 0,
+                }
+            )
+
+    def operation(self, entry: dict[str, Any]) -> None:
+        """A long action that was asked for, or its end: replaces the entry with the same trigger id."""
+        with self._lock:
+            kept = [e for e in self._operations if e["trigger_id"] != entry["trigger_id"]]
+            self._operations.clear()
+            self._operations.extend([*kept, entry])
+
+    # ---------------------------------------------------------------- the document
+
+    def snapshot(self) -> dict[str, Any]:
+        """A copy that nobody changes any more."""
+        life = self._life_cycle()
+        graph = self._graph()
+        now = self._clock()
+        statistics = None if self._statistics is None else self._statistics()
+        with self._lock:
+            reports = list(self._reports)
+            checkpoints: dict[str, Any] = {
+                "counts": dict(self._counts),
+                "history": [dict(checkpoint) for checkpoint in self._checkpoints],
+                "restored": self._restored,
+            }
+            transitions = [*self._earlier["transitions"], *life["transitions"]]
+            ended = life["state"] in ("FINISHED", "FAILED", "CANCELED")
+            recent = [] if ended else [r for r in reports if r.wall_ms > now - WINDOW_MS]
+            return {
+                **self._fixed,
+                "name": graph.job.job_name,
+                "state": life["state"],
+                "start_ms": self._started_ms,
+                "end_ms": transitions[-1]["at_ms"] if ended else None,
+                "now_ms": now,
+                "drivers": self._drivers,
+                "transitions": transitions[-200:],
+                "exceptions": [*self._earlier["exceptions"], *life["exceptions"]][-200:],
+                "max_parallelism": graph.job.max_parallelism,
+                "slots": graph.slots,
+                "slot_processes": reports[-1].slots if reports else [],
+                "totals": dict(self._job_totals),
+                "watermark": reports[-1].watermark if reports else None,
+                "latency": reports[-1].latency if reports else [],
+                "vertices": [self._vertex(v, reports, recent, now) for v in graph.job.vertices.values()],
+                "feedback": [{"from": tail, "to": head} for tail, head in feedback_edges(graph.job)],
+                "epochs": [_summary(report) for report in reports[-120:]],
+                "checkpoints": checkpoints if statistics is None else with_statistics(checkpoints, statistics),
+                "accumulators": {
+                    name: {"type": type(value).__name__, "value": reprlib.repr(value)}
+                    for name, value in self._accumulators().items()
+                },
+                "operations": [dict(operation) for operation in self._operations],
+                "notices": [] if ended else self._notices(),
+            }
+
+    def _vertex(
+        self, vertex: JobVertex, reports: list[EpochReport], recent: list[EpochReport], now: int
+    ) -> dict[str, Any]:
+        totals = self._totals.get(vertex.id)
+        if totals is None or len(totals["records_in"]) != vertex.parallelism:
+            totals = {name: [0] * vertex.parallelism for name in _TOTALS}
+        last = next((v for v in reports[-1].vertices if v["id"] == vertex.id), None) if reports else None
+        latest = {} if last is None or last["parallelism"] != vertex.parallelism else last["subtasks"]
+        return {
+            "id": vertex.id,
+            "key": vertex_key(vertex),
+            "name": vertex.name,
+            "level": vertex.level,
+            "parallelism": vertex.parallelism,
+            "operators": [
+                {"uid": node.operator_id, "name": node.name, "kind": node.kind, "stateful": node.stateful}
+                for node in vertex.nodes
+            ],
+            "inputs": [
+                {
+                    "vertex": edge.source,
+                    "ship_strategy": edge.stream_edge.partitioner.name,
+                    "input": edge.stream_edge.input,
+                    "tag": edge.stream_edge.tag,
+                }
+                for edge in vertex.inputs
+            ],
+            "subtasks": {
+                **{name: [round(value, 2) for value in values] for name, values in totals.items()},
+                **{name: column for name, column in latest.items() if name not in totals},
+                **({} if not latest else {"user": _user_metrics(last, vertex.parallelism)}),
+            },
+            "rates": vertex_rates(recent, vertex.id, vertex.parallelism, now),
+            "committing": committing(recent, vertex.id, now),
+            "late_dropped": sum(v["late_dropped"] for r in reports for v in r.vertices if v["id"] == vertex.id),
+        }
+
+
+def _user_metrics(vertex: Mapping[str, Any] | None, parallelism: int) -> list[dict[str, float]]:
+    """What the user's functions measure: for each subtask, by `uid.name`."""
+    found: list[dict[str, float]] = [{} for _ in range(parallelism)]
+    for uid, operator in ({} if vertex is None else vertex["operators"]).items():
+        for name, values in operator["user"].items():
+            for subtask, value in enumerate(values):
+                if value is not None:
+                    found[subtask][f"{uid}.{name}"] = value
+    return found
+
+
+def _summary(report: EpochReport) -> dict[str, Any]:
+    """An epoch without its subtasks, for a timeline."""
+    summary = {
+        f.name: getattr(report, f.name) for f in fields(report) if f.name not in ("vertices", "slots", "latency")
+    }
+    summary["vertices"] = [{name: v[name] for name in _IN_SUMMARY} for v in report.vertices]
+    return summary

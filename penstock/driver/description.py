@@ -1,0 +1,25 @@
+"""A job as it was submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.common.watermark_strategy import WatermarkAlignment
+from penstock.engine.settings import JobSettings
+from penstock.functions.connectors import Sink, Source
+from penstock.graph.execution_graph import ExecutionGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDescription:
+    """Its graph, and what the driver itself runs of its sources and sinks."""
+
+    job_id: str
+    graph: ExecutionGraph
+    sources: Mapping[str, Source]  # by operator id; Spark's own sources are not in here
+    sinks: Mapping[str, Sink]
+    settings: JobSettings
+    alignments: Mapping[str, WatermarkAlignment] = field(default_factory=dict)  # by operator id of the source
+    job_parameters: Mapping[str, str] = field(default_factory=dict)
+    rescaled_from: int | None = None  # the parallelism its program gave it, if it was rescaled since

@@ -1,0 +1,135 @@
+"""Plans of epochs, logged before they run: an epoch that did not complete is run again with the same offsets.
+
+Each names the plan it follows. One whose predecessor is not here (a fall-back to an older checkpoint, a file that is
+gone) starts at other positions than the job now has: it and all later ones are dropped and planned anew. So are plans that
+an older driver logs when a newer one has taken over: they are written exclusively, and say whose they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from penstock.checkpoint import layout
+from penstock.checkpoint.lineage import plan_counts
+from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.engine.messages import EpochPlan
+from penstock.errors import FencedError
+from penstock.functions.connectors import Json
+from penstock.protocol.ids import Epoch, Generation
+
+
+class PlanLog:
+    """The plans of one attempt, and those an earlier one left. Without storage there is neither."""
+
+    def __init__(self, storage: CheckpointStorage | None, generation: Generation) -> None:
+        self._storage, self._generation = storage, generation
+        self._files: set[int] = set()
+        self._left: dict[int, dict[str, Json]] = {}  # by epoch: still to be run again
+        self._last = 0
+
+    def load(self, completed: int) -> None:
+        """Find what was logged after epoch `completed`."""
+        self._last = completed
+        if self._storage is None:
+            return
+        last = completed
+        starts = layout.generation_starts(self._storage.list(layout.GENERATIONS))
+        self._files = {int(epoch) for epoch in layout.planned_epochs(self._storage.list(layout.EPOCHS))}
+        for epoch in sorted(e for e in self._files if e > completed):
+            try:
+                logged = _from_bytes(self._storage.get(layout.epoch_plan(epoch)))
+            except (FileMissingError, ValueError):
+                logged = {}
+            by = Generation(int(logged.get("generation", 0)))  # not said by earlier releases
+            if logged.get("after") == last and plan_counts(Epoch(epoch), by, starts):
+                self._left[epoch] = logged
+                last = epoch
+            else:
+                self._storage.delete(layout.epoch_plan(epoch))
+
+    @property
+    def replaying(self) -> bool:
+        return bool(self._left)
+
+    def last_left(self) -> tuple[int, dict[str, Json]] | None:
+        """The newest epoch that was planned and is in no checkpoint."""
+        return max(self._left.items(), default=None, key=lambda entry: entry[0])
+
+    def take(self, epoch: int) -> dict[str, Json] | None:
+        return self._left.pop(epoch, None)
+
+    def drop(self) -> None:
+        """What is left cannot be run again any more."""
+        for epoch in sorted(self._left, reverse=True):
+            assert self._storage is not None
+            self._storage.delete(layout.epoch_plan(epoch))
+        self._left.clear()
+
+    def add(self, plan: EpochPlan, states: Mapping[str, Json], *, known: bool) -> None:
+        """Epoch `plan.epoch` is about to run; `known`: its plan was taken from here."""
+        if not known and self._storage is not None:
+            self._files.add(plan.epoch)
+            self._write(plan.epoch, _to_bytes(plan, states, after=self._last, generation=self._generation))
+        self._last = plan.epoch
+
+    def _write(self, epoch: int, data: bytes) -> None:
+        """Exclusively: neither this driver nor the store for it, late, may write over a newer one's plan. What is there already
+        is of an older driver, or of an attempt of this one that failed."""
+        assert self._storage is not None
+        path = layout.epoch_plan(epoch)
+        if self._storage.put_new(path, data) or (present := self._storage.get(path)) == data:
+            return
+        with contextlib.suppress(ValueError):
+            by = int(_from_bytes(present).get("generation", 0))
+            if by > self._generation:
+                raise FencedError(
+                    f"epoch {epoch} was planned by generation {by} while this driver is generation {self._generation}: another "
+                    "driver runs this job; this one stops and changes nothing"
+                )
+        self._storage.put(path, data)
+
+    def forget(self, epoch: int) -> None:
+        """Plans up to a checkpoint are in it: nobody will replay them."""
+        assert self._storage is not None
+        for done in sorted(planned for planned in self._files if planned <= epoch):
+            self._storage.delete(layout.epoch_plan(done))
+            self._files.discard(done)
+
+
+def _from_bytes(data: bytes) -> dict[str, Json]:
+    """ValueError if one byte differs: a plan with another offset would read a record twice, or never."""
+    content = json.loads(data)
+    if not isinstance(content, dict):
+        raise ValueError("not a plan")
+    if "crc32" not in content:  # as first released: without a checksum
+        return content if "after" in content else {}
+    if zlib.crc32(_canonical(content["plan"])) != content["crc32"]:
+        raise ValueError("a damaged plan")
+    plan: dict[str, Json] = content["plan"]
+    return plan
+
+
+def _canonical(plan: Json) -> bytes:
+    return json.dumps(plan, sort_keys=True).encode()
+
+
+def _to_bytes(plan: EpochPlan, states: Mapping[str, Json], *, after: int, generation: Generation) -> bytes:
+    content = {
+        "epoch": plan.epoch,
+        "after": after,
+        "generation": generation,
+        "processing_time": plan.processing_time,
+        "sources": {
+            operator_id: {
+                "ranges": [asdict(r) for r in ranges.ranges],
+                "finished": states[operator_id]["finished"],
+                "state": states[operator_id]["state"],
+            }
+            for operator_id, ranges in plan.sources.items()
+        },
+    }
+    return json.dumps({"version": 2, "crc32": zlib.crc32(_canonical(content)), "plan": content}).encode()

@@ -1,0 +1,187 @@
+"""What the next epoch does: what sources read, at which processing time, which request is served with it.
+
+Or that there is nothing to do and the epoch is skipped. An epoch that an earlier attempt planned is planned alike: it reads
+the same and says that it is the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.storage import CheckpointStorage
+from penstock.driver.description import JobDescription
+from penstock.driver.loops import LoopTracker
+from penstock.driver.plan_log import PlanLog
+from penstock.driver.requests import Requests
+from penstock.driver.savepoints import PendingSavepoint
+from penstock.driver.serving import Asked, next_asked
+from penstock.driver.source_planner import SourcePlanner
+from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
+from penstock.functions.connectors import Json
+from penstock.protocol.ids import Generation
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingEpoch:
+    """An epoch that was planned and has not completed."""
+
+    plan: EpochPlan
+    states: Mapping[str, Json]  # of the sources, once the epoch is done
+    started: float
+    spark_offsets: Json = None
+    asked: Asked | None = None  # what is served with it
+    admitted: int | None = None  # records each source may read
+
+    @property
+    def savepoint(self) -> PendingSavepoint | None:
+        return self.asked if isinstance(self.asked, PendingSavepoint) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkInput:
+    """The sources that Spark reads: whether each has ended, and whether they bring something in this epoch."""
+
+    finished: Mapping[str, bool]
+    data: bool = False
+
+    @property
+    def bringing(self) -> Collection[str]:
+        return self.finished.keys() if self.data else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochInput:
+    """What an epoch that is going to run reads and serves."""
+
+    processing_time: int
+    sources: dict[str, SourceRanges]
+    states: dict[str, dict[str, Json]]
+    bringing: frozenset[str]  # the sources that have records for it
+    asked: Asked | None
+    replayed: bool  # as it was logged by an earlier attempt
+
+    @property
+    def savepoint(self) -> PendingSavepoint | None:
+        return self.asked if isinstance(self.asked, PendingSavepoint) else None
+
+    @property
+    def drain(self) -> bool:
+        return _drains(self.asked)
+
+    @property
+    def finished(self) -> bool:
+        return all(ranges.finished for ranges in self.sources.values())
+
+
+class EpochPlanner:
+    """Of one attempt of the job. Belongs to the JobMaster's thread."""
+
+    def __init__(
+        self,
+        job: JobDescription,
+        storage: CheckpointStorage | None,
+        sources: SourcePlanner,
+        requests: Requests,
+        *,
+        generation: Generation,
+    ) -> None:
+        self._job, self._storage, self._sources, self._requests = job, storage, sources, requests
+        self._plans = PlanLog(storage, generation)
+        self._loops = LoopTracker(job.graph.loops)
+        self._processing_time = 0
+        self._last_run_ms = 0
+        self._next_timer: int | None = None
+
+    def restart(self, manifest: Manifest | None) -> None:
+        """Go on behind a checkpoint; None: from the beginning."""
+        if manifest is not None:
+            self._loops.restored()
+            self._processing_time = manifest.processing_time_ms
+        self._sources.restart({} if manifest is None else manifest.sources)
+        self._plans.load(0 if manifest is None else int(manifest.epoch))
+
+    @property
+    def replaying(self) -> bool:
+        return self._plans.replaying
+
+    @property
+    def looping(self) -> bool:
+        """Records are on the way back in a loop, or a loop's end is to be told."""
+        return self._loops.due()
+
+    @property
+    def loops_empty(self) -> bool:
+        return self._loops.empty
+
+    def next(
+        self, epoch: int, now: int, spark: SparkInput, *, completed: int, alone: bool, stop: bool, owed: bool
+    ) -> EpochInput | None:
+        """None: there is nothing to do. `alone`: no epoch is under way, so this one may be skipped. `stop`: it must run.
+        `owed`: a checkpoint is due of what has run since the last one."""
+        now = max(now, self._processing_time)
+        logged = self._plans.take(epoch)
+        if logged is None and self._plans.replaying:
+            # This epoch brought nothing and was skipped, and later ones were planned from where it started.
+            if not (stop or spark.data) and alone:
+                return None
+            self._plans.drop()
+        if logged is not None:
+            now = max(int(logged["processing_time"]), self._processing_time)
+        asked = None
+        if logged is None and not self._plans.replaying:
+            asked = next_asked(self._requests, self._job, self._storage)
+        sources, states = self._read(epoch, now, spark, logged, drain=_drains(asked), completed=completed)
+        planned = EpochInput(
+            processing_time=now,
+            sources=sources,
+            states=states,
+            bringing=frozenset(uid for uid, part in sources.items() if part.ranges).union(spark.bringing),
+            asked=asked,
+            replayed=logged is not None,
+        )
+        has_data = spark.data or self._sources.brings_something(sources) or self._loops.due()
+        must = stop or asked is not None or planned.finished or planned.replayed
+        if not (must or has_data or owed or self._due(now)) and alone:
+            return None
+        self._processing_time = self._last_run_ms = now
+        return planned
+
+    def _read(
+        self, epoch: int, now: int, spark: SparkInput, logged: Mapping[str, Json] | None, *, drain: bool, completed: int
+    ) -> tuple[dict[str, SourceRanges], dict[str, dict[str, Json]]]:
+        sources, states = self._sources.drain(now) if drain else self._sources.plan(now, logged)
+        for operator_id, ended in spark.finished.items():
+            done = ended or drain
+            sources[operator_id] = SourceRanges(ranges=(), finished=done)
+            states[operator_id] = {"state": None, "finished": done}
+        exhausted = {operator_id for operator_id, state in states.items() if state["finished"]}
+        if not drain:  # draining does not wait for loops: what is on the way back is in the savepoint
+            for operator_id in self._loops.plan(epoch, completed=completed, exhausted=exhausted, now=now):
+                sources[operator_id] = replace(sources[operator_id], finished=False)
+        return sources, states
+
+    def _due(self, now: int) -> bool:
+        """Reasons to run an epoch that brings no data and owes no checkpoint: a timer, idleness to be noticed."""
+        timer = self._next_timer is not None and self._next_timer <= now
+        return timer or now - self._last_run_ms >= self._job.settings.quiet_interval_ms
+
+    def log(self, plan: EpochPlan, planned: EpochInput) -> None:
+        """Before `plan` is run: one that fails is planned alike again."""
+        if not planned.drain:  # a drain that fails is not done again: the sources did not really end here
+            self._plans.add(plan, planned.states, known=planned.replayed)
+
+    def epoch_completed(self, plan: EpochPlan, acks: Collection[TaskAck]) -> None:
+        self._sources.observe(acks)
+        timers = [timer for ack in acks if (timer := ack.next_processing_timer) is not None]
+        self._next_timer = min(timers, default=None)
+        self._loops.completed(acks, plan.processing_time)
+
+    def checkpoint_completed(self, manifest: Manifest) -> None:
+        self._plans.forget(int(manifest.epoch))
+        self._sources.checkpoint_complete(manifest.sources)
+
+
+def _drains(asked: Asked | None) -> bool:
+    return isinstance(asked, PendingSavepoint) and asked.request.drain

@@ -1,0 +1,126 @@
+"""Which checkpoint a job goes on from: the newest of its folder that can be read, or a savepoint.
+
+A savepoint becomes the first checkpoint of the job folder, with its files left where they are. From then on the folder is
+like any other: a driver that dies goes on from the folder's own checkpoints, although it is started with the same settings
+again. The first checkpoint of its own is full, so a savepoint is needed no longer than until retention lets that first one
+go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from penstock.checkpoint import layout, ownership, savepoint
+from penstock.checkpoint.manifest import Manifest, unpack_committables
+from penstock.checkpoint.store import CheckpointStore, Fenced
+from penstock.driver import kept_parallelism
+from penstock.driver.claims import check_claims
+from penstock.driver.description import JobDescription
+from penstock.driver.skip_ahead import skip_ahead
+from penstock.errors import ConfigurationError, FencedError
+from penstock.functions.connectors import Committer
+from penstock.protocol.ids import CheckpointId, Epoch, Generation
+
+_log = logging.getLogger("penstock")
+
+
+def find_checkpoint(
+    store: CheckpointStore,
+    job: JobDescription,
+    *,
+    generation: Generation,
+    now_ms: int,
+    committers: Mapping[str, Committer],
+) -> Manifest | None:
+    """None: the job starts from nothing. Damaged checkpoints are set aside if the settings allow an older one. FencedError if a
+    newer driver has the folder; if not, the caller may discard what is staged behind the checkpoint: no older driver's later
+    one will ever be resumed from."""
+    settings = job.settings
+    ownership.check_current(store.storage, generation)
+    found = store.latest_readable(fall_back=settings.fall_back_to_older)
+    own = found.manifest
+    for checkpoint, problem in zip(found.skipped, found.problems, strict=True):
+        _log.warning("checkpoint %d is damaged and an older one is used instead: %s", checkpoint, problem)
+        store.set_aside(checkpoint)
+    store.begin(generation, None if own is None else own.checkpoint_id)
+    ownership.check_current(store.storage, generation)  # whoever comes from now on knows where this one began
+    path = settings.recovery_path
+    if path is not None and (own is None or own.statistics.get("restored_from") != path):
+        return import_savepoint(
+            path,
+            store,
+            own=own,
+            job_id=job.job_id,
+            generation=generation,
+            claim=settings.claim,
+            now_ms=now_ms,
+            committers=committers,
+            check=lambda manifest: check_claims(
+                manifest, job.graph.job, ignore_unclaimed=settings.ignore_unclaimed_state
+            ),
+        )
+    if settings.mode == "AT_MOST_ONCE":
+        return skip_ahead(
+            store,
+            store.storage,
+            own,
+            job_id=job.job_id,
+            job_name=job.graph.job.job_name,
+            max_parallelism=job.graph.job.max_parallelism,
+            generation=generation,
+            now_ms=now_ms,
+        )
+    return own
+
+
+def import_savepoint(
+    path: str,
+    store: CheckpointStore,
+    *,
+    own: Manifest | None,
+    job_id: str,
+    generation: Generation,
+    claim: bool,
+    now_ms: int,
+    committers: Mapping[str, Committer],
+    check: Callable[[Manifest], None],
+) -> Manifest:
+    """Make the savepoint at `path` the newest checkpoint of this job folder. `own` is the newest there was: sinks know
+    epochs by number, so numbers go on from there and no epoch of the folder is ever used twice."""
+    found = savepoint.load(path)
+    if claim and found.kind != "savepoint":
+        raise ConfigurationError(
+            f"execution.state-recovery.claim-mode is CLAIM, but {path} is a checkpoint that other checkpoints of its job may "
+            "share files with: resume from it with NO_CLAIM"
+        )
+    check(found)
+    for sink_id, packed in found.committables.items():  # of a checkpoint: its driver may have died before it committed
+        if sink_id in committers:
+            committers[sink_id].commit(int(found.epoch), unpack_committables(packed, sink=sink_id))
+    planned = layout.planned_epochs(store.storage.list(layout.EPOCHS))
+    start = max(int(found.epoch), *(int(epoch) for epoch in planned), 0 if own is None else int(own.epoch) + 1)
+    statistics = {**found.statistics, "restored_from": path, "savepoint_epoch": int(found.epoch)}
+    statistics.pop("claimed_savepoint", None)  # what another job has claimed is not ours to delete
+    kept_parallelism.forget(statistics)
+    if claim:
+        statistics["claimed_savepoint"] = path
+    manifest = replace(
+        found,
+        job_id=job_id,
+        checkpoint_id=CheckpointId(start),
+        epoch=Epoch(start),
+        generation=generation,
+        kind="checkpoint",
+        created_ms=now_ms,
+        committables={},
+        statistics=statistics,
+    )
+    outcome = store.commit(manifest)
+    if isinstance(outcome, Fenced):
+        raise FencedError(
+            f"{path} could not become checkpoint {start} of {store.storage.url}: generation {outcome.by_generation} owns that "
+            "folder. Give this job another folder"
+        )
+    return manifest

@@ -1,0 +1,200 @@
+"""The committers of a job: which commit when, and on which thread.
+
+A committer that says so commits beside the next epoch. What keeps that exact is one rule: no later manifest is written, and
+nothing that ends or moves the job is done, before the commit is over. So until then the newest checkpoint is the one whose
+manifest lists the output, and a recovery commits it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from penstock.checkpoint.manifest import Manifest, unpack_committables
+from penstock.checkpoint.storage import CheckpointStorage
+from penstock.driver.back_pressure import CommitTime
+from penstock.driver.faults import CrashPoint
+from penstock.driver.latency import LatencyTracker
+from penstock.errors import FINAL_ERRORS, CheckpointFailedError, FencedError
+from penstock.functions.connectors import Committer, Sink
+
+_log = logging.getLogger("penstock")
+
+
+class SinkCommits:
+    """Belongs to the JobMaster's thread. At most one commit is under way in the background."""
+
+    def __init__(
+        self,
+        sinks: Mapping[str, Sink],
+        storage: CheckpointStorage | None,
+        *,
+        reach: Callable[[CrashPoint, int], None],
+        timeout_ms: float,
+        now_ms: Callable[[], int],
+        latency: LatencyTracker,
+    ) -> None:
+        self.committers: dict[str, Committer] = {
+            sink_id: sink.create_committer(sink_id) for sink_id, sink in sinks.items()
+        }
+        for committer in self.committers.values():
+            committer.open(storage)
+        self._reach, self._timeout_s = reach, timeout_ms / 1000
+        self._now, self._latency = now_ms, latency
+        self._running: _Background | None = None
+        self._unchecked = list(self.committers)
+        self._times: dict[str, CommitTime] = {}
+
+    def take_times(self) -> dict[str, CommitTime]:
+        """Of the commits that have ended since the last call, by sink."""
+        taken, self._times = self._times, {}
+        return taken
+
+    def _spent(self, sink_id: str, took_s: float, held_s: float) -> None:
+        spent = CommitTime(took_ms=took_s * 1000, held_ms=held_s * 1000)
+        self._times[sink_id] = self._times.get(sink_id, CommitTime()).and_(spent)
+
+    def commit(self, epoch: int, committables: Mapping[str, list[Any]], *, background: bool = False) -> None:
+        """`background` allows committers to go on when this returns; only for output that a complete checkpoint promises."""
+        behind: list[_Commit] = []
+        assert self._running is None, "a commit was begun before the one before it was awaited"
+        for index, (sink_id, committer) in enumerate(self.committers.items()):
+            made = committables.get(sink_id, [])
+            if background and committer.commits_beside_next_epoch and made:
+                behind.append(_Commit(sink_id, committer, made))
+                continue
+            if index or len(self.committers) == 1:
+                self._reach("during-sink-commit", epoch)
+            began = time.perf_counter()
+            committer.commit(epoch, made)
+            took_s = time.perf_counter() - began
+            self._spent(sink_id, took_s, took_s)
+            self._latency.committed(sink_id, epoch, self._now())
+        if not behind:
+            self._latency.all_committed(epoch)
+            self._reach("after-sink-commit", epoch)
+        else:
+            self._running = _Background(
+                epoch, behind, self._reach, self._now, alone=len(self.committers) == len(behind) == 1
+            )
+
+    def check(self) -> None:
+        """Raises what a commit in the background has failed with. Does not wait."""
+        if self._running is not None and self._running.error is not None:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until nothing is under way. Raises what it failed with."""
+        running = self._running
+        if running is None:
+            return
+        began = time.perf_counter()
+        if not running.over.wait(self._timeout_s):
+            raise CheckpointFailedError(
+                f"the sinks' commit of epoch {running.epoch} did not end within {self._timeout_s:.0f} s: the other system hangs, "
+                "or a slow one needs a larger penstock.epoch.timeout. The checkpoint has the output; it will be committed again"
+            )
+        self._running = None
+        if running.error is not None:
+            raise running.error
+        for done in running.committed:
+            self._latency.committed(done.sink_id, running.epoch, done.at_ms)
+            self._spent(done.sink_id, done.ended - done.began, max(0.0, done.ended - max(done.began, began)))
+        self._latency.all_committed(running.epoch)
+
+    def give_up(self) -> None:
+        """As `wait`, before a recovery, which commits again what has failed here. Not so if a newer attempt was the reason,
+        and not while it hangs: committers are not made for two commits at once."""
+        try:
+            self.wait()
+        except FINAL_ERRORS:
+            raise
+        except BaseException as error:  # a simulated crash too: it has had its effect
+            if self._running is not None:
+                raise
+            _log.warning("a commit in the background failed; the recovery commits again: %s", error)
+
+    def check_targets(self) -> None:
+        """Before the job runs, until it succeeds: what cannot work is better said now than at the first commit."""
+        while self._unchecked:
+            self.committers[self._unchecked[-1]].check()
+            self._unchecked.pop()
+
+    def recover(self, manifest: Manifest | None, epoch: int) -> None:
+        """The driver may have died between manifest and commit: commit again, it is idempotent. A sink that cannot does not keep
+        the others from it: it may be waiting for what they bring."""
+        for committer in self.committers.values():
+            with contextlib.suppress(Exception):  # its commit meets that again, if there is anything to commit
+                committer.take_over()
+        failed: list[Exception] = []
+        for sink_id, committer in self.committers.items():
+            try:
+                if manifest is not None and sink_id in manifest.committables:
+                    committer.commit(epoch, unpack_committables(manifest.committables[sink_id], sink=sink_id))
+                committer.discard_after(epoch)
+            except FencedError:
+                raise
+            except Exception as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def close(self) -> None:
+        try:
+            self.wait()
+        except BaseException as error:
+            _log.warning(
+                "a commit in the background failed; the checkpoint has the output for the next start: %s", error
+            )
+        for committer in self.committers.values():
+            committer.close()
+
+
+class _Commit(NamedTuple):
+    sink_id: str
+    committer: Committer
+    committables: Sequence[Any]
+
+
+class _Committed(NamedTuple):
+    sink_id: str
+    at_ms: int
+    began: float
+    ended: float
+
+
+class _Background:
+    """Commits of one epoch, one after the other, in a thread of their own."""
+
+    def __init__(
+        self,
+        epoch: int,
+        commits: Sequence[_Commit],
+        reach: Callable[[CrashPoint, int], None],
+        now_ms: Callable[[], int],
+        *,
+        alone: bool,
+    ) -> None:
+        self.epoch, self._commits, self._reach, self._now, self._alone = epoch, commits, reach, now_ms, alone
+        self.committed: list[_Committed] = []
+        self.over = threading.Event()
+        self.error: BaseException | None = None
+        # A daemon: what hangs in another system must not keep a driver from ending.
+        threading.Thread(target=self._run, name=f"commit-{epoch}", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            for index, commit in enumerate(self._commits):
+                if index or self._alone:
+                    self._reach("during-sink-commit", self.epoch)
+                began = time.perf_counter()
+                commit.committer.commit(self.epoch, commit.committables)
+                self.committed.append(_Committed(commit.sink_id, self._now(), began, time.perf_counter()))
+            self._reach("after-sink-commit", self.epoch)
+        except BaseException as error:  # kept for the job's own thread, which waits
+            self.error = error
+        self.over.set()

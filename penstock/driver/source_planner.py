@@ -1,0 +1,137 @@
+"""The driver's side of a job's own sources: enumerators, their positions, and which of them have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from penstock.common.watermark_strategy import WatermarkAlignment
+from penstock.driver.admission import Admission
+from penstock.driver.alignment import SourceAlignment
+from penstock.engine.messages import SourceRanges, TaskAck
+from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange
+
+
+class SourcePlanner:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        admission: Admission,
+        alignments: Mapping[str, WatermarkAlignment] | None = None,
+    ) -> None:
+        self._sources, self._admission = sources, admission
+        self._alignment = SourceAlignment(alignments or {})
+        self._latest: dict[str, dict[str, SplitRange]] = {}  # of aligned sources: each split's last range
+        self._enumerators: dict[str, SplitEnumerator] = {}
+        self._states: dict[str, Json] = {}
+        self._done: set[str] = set()
+        self._known_splits: dict[str, set[str]] = {}
+
+    def restart(self, stored: Mapping[str, Json]) -> None:
+        """Go on after the epoch whose `{"state", "finished"}` by source are given; {}: from the beginning."""
+        self.close()
+        self._states = {k: v["state"] for k, v in stored.items()}
+        self._done = {k for k, v in stored.items() if v["finished"]}
+        self._known_splits = {}
+        self._latest = {}
+        self._alignment.forget()
+        for operator_id, source in self._sources.items():
+            enumerator = self._enumerators[operator_id] = source.create_enumerator()
+            if operator_id in self._states:
+                enumerator.restore(self._states[operator_id])
+
+    def plan(
+        self, now: int, logged: Mapping[str, Json] | None
+    ) -> tuple[dict[str, SourceRanges], dict[str, dict[str, Json]]]:
+        """The next epoch's ranges, and what the manifest keeps of each source; the same again if they were logged."""
+        sources: dict[str, SourceRanges] = {}
+        states: dict[str, dict[str, Json]] = {}
+        for operator_id, enumerator in self._enumerators.items():
+            plan = self._plan(operator_id, enumerator, now, logged)
+            self._remember(operator_id, plan)
+            sources[operator_id] = SourceRanges(ranges=plan.ranges, finished=plan.finished)
+            states[operator_id] = {"state": plan.state, "finished": plan.finished}
+            self._states[operator_id] = plan.state
+            if plan.finished:
+                self._done.add(operator_id)
+        return sources, states
+
+    def drain(self, now: int) -> tuple[dict[str, SourceRanges], dict[str, dict[str, Json]]]:
+        """Every source ends here, where it stands; one that has not begun says first where that is."""
+        sources, states = {}, {}
+        for operator_id, enumerator in self._enumerators.items():
+            ranges: tuple[SplitRange, ...] = ()
+            if operator_id not in self._states:
+                plan = enumerator.plan(now_ms=now, max_records=self._admission.max_records)
+                ranges, self._states[operator_id] = plan.ranges, plan.state
+            sources[operator_id] = SourceRanges(ranges=ranges, finished=True)
+            states[operator_id] = {"state": self._states[operator_id], "finished": True}
+        return sources, states
+
+    def _plan(
+        self, operator_id: str, enumerator: SplitEnumerator, now: int, logged: Mapping[str, Json] | None
+    ) -> SourcePlan:
+        if operator_id in self._done:
+            return SourcePlan(ranges=(), state=self._states[operator_id], finished=True, records=0)
+        if logged is not None and operator_id in logged["sources"]:
+            entry = logged["sources"][operator_id]
+            plan = SourcePlan(
+                ranges=tuple(SplitRange(**r) for r in entry["ranges"]), state=entry["state"], finished=entry["finished"]
+            )
+            fresh = self._sources[operator_id].create_enumerator()
+            fresh.restore(plan.state)
+            self._enumerators[operator_id] = fresh
+            return plan
+        ahead = self._alignment.ahead(operator_id, now)
+        if self._alignment.whole(operator_id, ahead):
+            plan = SourcePlan(ranges=(), state=self._states[operator_id], finished=False, records=0)
+        else:
+            if self._alignment.aligned(operator_id):
+                enumerator.pause(ahead)
+            plan = enumerator.plan(now_ms=now, max_records=self._admission.max_records)
+        return replace(plan, ranges=self._with_paused(operator_id, plan.ranges, ahead)) if ahead else plan
+
+    def _with_paused(
+        self, operator_id: str, ranges: tuple[SplitRange, ...], ahead: frozenset[str]
+    ) -> tuple[SplitRange, ...]:
+        """Splits that wait are listed, so that their readers do not take them for idle."""
+        reading = {part.split for part in ranges if part.start != part.end or part.last}
+        waiting = [
+            replace(part, start=part.end, paused=True)
+            for split, part in self._latest.get(operator_id, {}).items()
+            if split in ahead - reading
+        ]
+        listed = {part.split for part in waiting}
+        return (*(part for part in ranges if part.split not in listed), *waiting)
+
+    def _remember(self, operator_id: str, plan: SourcePlan) -> None:
+        if self._alignment.aligned(operator_id):
+            latest = self._latest.setdefault(operator_id, {})
+            for part in plan.ranges:
+                latest[part.split] = part
+                if part.last:
+                    del latest[part.split]
+
+    def observe(self, acks: Iterable[TaskAck]) -> None:
+        """An epoch is complete: how far event time has come in each split."""
+        self._alignment.observe(acks)
+
+    def brings_something(self, sources: Mapping[str, SourceRanges]) -> bool:
+        """Data, the end of a split, or a split that is new: its reader must hear of it even if it is empty."""
+        found = False
+        for operator_id, source in sources.items():
+            known = self._known_splits.setdefault(operator_id, set())
+            for part in source.ranges:
+                found = found or part.start != part.end or part.last or part.split not in known
+                known.add(part.split)
+        return found
+
+    def checkpoint_complete(self, states: Mapping[str, Json]) -> None:
+        """A checkpoint with these states is complete; each enumerator may tell others how far it is."""
+        for operator_id, enumerator in self._enumerators.items():
+            enumerator.checkpoint_complete(states[operator_id]["state"])
+
+    def close(self) -> None:
+        for enumerator in self._enumerators.values():
+            enumerator.close()
+        self._enumerators = {}

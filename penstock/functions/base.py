@@ -1,0 +1,125 @@
+"""What every user function is, and what it is given when it opens."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.common.accumulators import Accumulator, DoubleCounter, Histogram, IntCounter, LongCounter
+from penstock.common.metrics import MetricGroup
+from penstock.errors import JobDefinitionError
+
+if TYPE_CHECKING:
+    from penstock.functions.state import (
+        AggregatingState,
+        AggregatingStateDescriptor,
+        ListState,
+        ListStateDescriptor,
+        MapState,
+        MapStateDescriptor,
+        ReducingState,
+        ReducingStateDescriptor,
+        ValueState,
+        ValueStateDescriptor,
+    )
+
+
+A = TypeVar("A", IntCounter, LongCounter, DoubleCounter, Histogram)
+
+
+class KeyedStateStore(ABC):
+    """State scoped to the current key. Asking twice for one name gives the same state; a name cannot be used for two
+    kinds of state."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]: ...
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]: ...
+
+    @abstractmethod
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]: ...
+
+
+class RuntimeContext(KeyedStateStore):
+    """Where a function runs; the same object for the life of the function. State only on keyed streams."""
+
+    @abstractmethod
+    def get_task_name(self) -> str: ...
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """The parallelism of the operator."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """The maximum parallelism: the number of key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """From 0 to parallelism - 1."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """0 for the first run of this subtask, one more for each restart."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """The task's name with the subtask counted from 1, such as `Map (3/4)#0`."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """A global job parameter, see `ExecutionConfig.set_global_job_parameters`."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup: ...
+
+    @abstractmethod
+    def add_accumulator(self, name: str, accumulator: Accumulator[Any, Any]) -> None:
+        """In `open`: from then on the job's accumulator of this name includes this one. After a failure it has what was
+        added up to the state the function goes on from. A name can be added once in an operator, and everywhere with the
+        same class."""
+
+    @abstractmethod
+    def get_accumulator(self, name: str) -> Accumulator[Any, Any] | None:
+        """The one that was added under this name; None when there is none."""
+
+    def get_int_counter(self, name: str) -> IntCounter:
+        """The counter of this name, made when it is not there yet; the same goes for the next three."""
+        return self._accumulator(name, IntCounter)
+
+    def get_long_counter(self, name: str) -> LongCounter:
+        return self._accumulator(name, LongCounter)
+
+    def get_double_counter(self, name: str) -> DoubleCounter:
+        return self._accumulator(name, DoubleCounter)
+
+    def get_histogram(self, name: str) -> Histogram:
+        return self._accumulator(name, Histogram)
+
+    def _accumulator(self, name: str, kind: type[A]) -> A:
+        found = self.get_accumulator(name)
+        if found is None:
+            found = kind()
+            self.add_accumulator(name, found)
+        if type(found) is not kind:
+            raise JobDefinitionError(
+                f"{self.get_task_name()!r} asks for accumulator {name!r} as a {kind.__name__}, but it is a {type(found).__name__}"
+            )
+        return found
+
+
+class Function(ABC):  # noqa: B024 - users subclass the kinds below, all hooks here are optional
+    """Any user function. It travels pickled to the slots; there is one instance per subtask, used by one thread."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 - optional hook
+        """Called once per instance before the first record: the place to get state and open connections."""
+
+    def close(self) -> None:  # noqa: B027 - optional hook
+        """Called once after the last record, also after a failure. Not called when the process is killed."""

@@ -1,0 +1,138 @@
+"""Session windows: bursts of records of a key with gaps of silence in between."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any, TypeVar
+
+from penstock.common.serializer import TypeSerializer
+from penstock.common.time import Interval
+from penstock.errors import JobDefinitionError, PenstockError
+from penstock.functions.window.assigner import MergingWindowAssigner, WindowAssigner, event_time, time_window
+from penstock.functions.window.serializers import TimeWindowSerializer
+from penstock.functions.window.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
+from penstock.functions.window.trigger import Trigger
+from penstock.functions.window.windows import TimeWindow
+
+T = TypeVar("T")
+
+
+class SessionWindowTimeGapExtractor(ABC):
+    """Reads from a record how long its session stays open."""
+
+    @abstractmethod
+    def extract(self, element: Any) -> int:
+        """The gap after `element` in milliseconds, more than 0."""
+
+
+class _SessionWindows(MergingWindowAssigner[T, TimeWindow]):
+    """Each record opens [t, t + gap); windows that overlap or touch merge."""
+
+    @abstractmethod
+    def _gap_of(self, element: T) -> int: ...
+
+    def merge_windows(
+        self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
+    ) -> None:
+        TimeWindow.merge_windows(windows, callback)
+
+    def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
+        return TimeWindowSerializer()
+
+
+class _InEventTime(_SessionWindows[T]):
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        return [time_window(event_time(timestamp, self), self._gap_of(element))]
+
+    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+        return EventTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        return True
+
+
+class _InProcessingTime(_SessionWindows[T]):
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        start = context.get_current_processing_time()
+        return [TimeWindow(start, start + self._gap_of(element))]
+
+    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+        return ProcessingTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        return False
+
+
+class _StaticGap(_SessionWindows[T]):
+    def __init__(self, session_gap: int) -> None:
+        if session_gap <= 0:
+            raise JobDefinitionError(f"The gap of {type(self).__name__} must be positive, but is {session_gap} ms")
+        self._session_gap = session_gap
+
+    def _gap_of(self, element: T) -> int:
+        return self._session_gap
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._session_gap})"
+
+
+class _DynamicGap(_SessionWindows[T]):
+    def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor) -> None:
+        self._session_window_time_gap_extractor = session_window_time_gap_extractor
+
+    def _gap_of(self, element: T) -> int:
+        gap = self._session_window_time_gap_extractor.extract(element)
+        if gap <= 0:
+            raise PenstockError(
+                f"{type(self._session_window_time_gap_extractor).__name__}.extract gave a session gap of {gap} ms for "
+                f"the record {element!r}: a gap must be positive"
+            )
+        return gap
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self._session_window_time_gap_extractor).__name__})"
+
+
+class EventTimeSessionWindows(_InEventTime[T], _StaticGap[T]):
+    """Sessions that end when nothing came for one gap of event time."""
+
+    @staticmethod
+    def with_gap(size: Interval) -> EventTimeSessionWindows[Any]:
+        return EventTimeSessionWindows(size.to_milliseconds())
+
+    @staticmethod
+    def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicEventTimeSessionWindows[Any]:
+        return DynamicEventTimeSessionWindows(extractor)
+
+
+class ProcessingTimeSessionWindows(_InProcessingTime[T], _StaticGap[T]):
+    """Sessions that end when nothing came for one gap of processing time."""
+
+    @staticmethod
+    def with_gap(size: Interval) -> ProcessingTimeSessionWindows[Any]:
+        return ProcessingTimeSessionWindows(size.to_milliseconds())
+
+    @staticmethod
+    def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows[Any]:
+        return DynamicProcessingTimeSessionWindows(extractor)
+
+
+class DynamicEventTimeSessionWindows(_InEventTime[T], _DynamicGap[T]):
+    """Event-time sessions whose records say how long to wait for the next."""
+
+    @staticmethod
+    def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicEventTimeSessionWindows[Any]:
+        return DynamicEventTimeSessionWindows(extractor)
+
+
+class DynamicProcessingTimeSessionWindows(_InProcessingTime[T], _DynamicGap[T]):
+    """Processing-time sessions whose records say how long to wait for the next."""
+
+    @staticmethod
+    def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows[Any]:
+        return DynamicProcessingTimeSessionWindows(extractor)

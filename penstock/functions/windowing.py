@@ -1,0 +1,98 @@
+"""Functions that evaluate the contents of a window."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+from penstock.functions.base import Function, KeyedStateStore
+
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+W = TypeVar("W")
+W2 = TypeVar("W2")
+
+
+class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Called with a key's window each time its trigger fires."""
+
+    @abstractmethod
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """`inputs` in the order of arrival, or the one result of a reduce or aggregate before it."""
+
+
+class AllWindowFunction(Function, Generic[IN, OUT, W]):
+    """The same over a whole stream without keys."""
+
+    @abstractmethod
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]: ...
+
+
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """A window function that also sees time and state."""
+
+    class Context(ABC, Generic[W2]):
+        """Valid during the call it is passed to."""
+
+        @abstractmethod
+        def window(self) -> W2: ...
+
+        @abstractmethod
+        def current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def current_watermark(self) -> int: ...
+
+        @abstractmethod
+        def window_state(self) -> KeyedStateStore:
+            """State of this key in this window; clear it in `clear`. Not for session windows, which merge."""
+
+        @abstractmethod
+        def global_state(self) -> KeyedStateStore:
+            """State of this key across all its windows."""
+
+    @abstractmethod
+    def process(
+        self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]
+    ) -> Iterable[OUT]: ...
+
+    def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
+        """Called when the window is dropped: after its allowed lateness, once."""
+
+
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """The same over a whole stream without keys."""
+
+    class Context(ABC, Generic[W2]):
+        """Valid during the call it is passed to."""
+
+        @abstractmethod
+        def window(self) -> W2: ...
+
+        @abstractmethod
+        def window_state(self) -> KeyedStateStore: ...
+
+        @abstractmethod
+        def global_state(self) -> KeyedStateStore: ...
+
+    @abstractmethod
+    def process(self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]: ...
+
+    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
+        """Called when the window is dropped."""
+
+
+class PassThroughWindowFunction(WindowFunction[IN, IN, KEY, W]):
+    """Emits what the window holds: how `reduce` and `aggregate` on their own end."""
+
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[IN]:
+        yield from inputs
+
+
+class PassThroughAllWindowFunction(AllWindowFunction[IN, IN, W]):
+    """The same over a whole stream without keys."""
+
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[IN]:
+        yield from inputs

@@ -1,0 +1,211 @@
+"""Between the two shapes of a block: Arrow columns and Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from penstock.common.types import Row, RowKind
+from penstock.errors import PenstockError, shorten
+from penstock.records import Block, Columns, Rows, TimestampArray
+from penstock.records.arrow_columns import milliseconds
+from penstock.records.exact_arrays import DoesNotFit, check_fits, exact_array
+
+
+def column_values(column: pa.Array) -> list[Any]:
+    """Python values of a column. Numbers go through numpy, which is several times faster than `to_pylist`."""
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return values
+    if column.null_count == 0 and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        strings: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return strings
+    listed: list[Any] = column.to_pylist()
+    return listed
+
+
+def column_of(batch: pa.RecordBatch, name: str, where: str) -> pa.Array:
+    """A column by name. One that is not there, or twice, is an error: `column(-1)` would quietly be the last one."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise PenstockError(
+            f"{where}: column {name!r} is not in the stream, or twice; its columns are {batch.schema.names}"
+        )
+    return batch.column(index)
+
+
+def single_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """A table in one piece."""
+    if isinstance(table, pa.RecordBatch):
+        return table
+    columns = table.combine_chunks().columns
+    arrays = [c.chunk(0) if c.num_chunks else pa.array([], type=c.type) for c in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def event_times(column: pa.Array, where: str) -> TimestampArray:
+    """A column of event time as milliseconds: integers are milliseconds, timestamps are rounded down to one."""
+    if not pa.types.is_timestamp(column.type) and not pa.types.is_integer(column.type):
+        raise PenstockError(f"{where}: event time must be integers (milliseconds) or timestamps, but is {column.type}")
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise PenstockError(
+            f"{where}: row {row} of this block has no event time: filter such rows out before, or fill the column"
+        )
+    if pa.types.is_timestamp(column.type):
+        return milliseconds(column)
+    stamps: TimestampArray = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return stamps
+
+
+def require_columns(block: Block, type_info: TypeInformation | None, where: str) -> Columns:
+    """The block as columns: as it is, or converted by its declared type."""
+    if isinstance(block, Columns):
+        return block
+    if not travels_as_arrow(type_info):
+        raise PenstockError(
+            f"{where} works on columns but was given rows such as {block.values[:1]!r}: declare the row type of the "
+            "operator before it (output_type=Types.ROW_NAMED(...)), or use an operator over rows"
+        )
+    assert type_info is not None
+    columns = to_columns(block, type_info, where)
+    if not isinstance(columns, Columns):
+        raise PenstockError(
+            f"{where} needs a timestamp on every record or on none: some of {block.values[:3]!r} have none"
+        )
+    return columns
+
+
+def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
+    """Materialise: a tuple per row for tuple types, a named Row otherwise."""
+    if isinstance(block, Rows):
+        return block
+    names = list(block.batch.schema.names)
+    timestamps: list[int | None] | None = None if block.timestamps is None else block.timestamps.tolist()
+    if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
+        types = type_info.get_field_types()
+        if len(types) == len(names) and any(t.need_conversion() for t in types):
+            structs = block.batch.to_struct_array().to_pylist()
+            return Rows([type_info.from_internal_type(struct) for struct in structs], timestamps)
+    columns = [column_values(column) for column in block.batch.columns]
+    if isinstance(type_info, TupleTypeInfo):
+        values: list[Any] = list(zip(*columns, strict=True))
+    elif type_info is not None and not isinstance(type_info, RowTypeInfo) and len(columns) == 1:
+        values = columns[0]
+    else:
+        values = named_rows(names, columns)
+    return Rows(values, timestamps)
+
+
+def named_rows(names: list[str], columns: list[list[Any]]) -> list[Any]:
+    """What `_create_row` gives for each row, without its calls: this runs once per record. The rows share one list of
+    names, which rows replace (`set_field_names`) and never change."""
+    new, insert = Row.__new__, RowKind.INSERT
+    rows: list[Any] = []
+    append = rows.append
+    for values in zip(*columns, strict=True):
+        row = new(Row)
+        row._fields = names
+        row._values = list(values)
+        row._row_kind = insert
+        append(row)
+    return rows
+
+
+def travels_as_arrow(type_info: TypeInformation | None) -> bool:
+    """Declared row and tuple types travel as columns; everything else is pickled."""
+    return isinstance(type_info, (RowTypeInfo, TupleTypeInfo)) and type_info.to_arrow() is not None
+
+
+def to_columns(block: Block, type_info: TypeInformation, where: str) -> Block:
+    """Typed rows as columns. A value that does not fit the declared type is an error, never a silent cast. Rows of
+    which only some have a timestamp stay rows."""
+    if isinstance(block, Columns) or (block.timestamps is not None and None in block.timestamps):
+        return block
+    arrays: list[pa.Array] = []
+    schema = _each_field(block.values, type_info, where, lambda values, kind: arrays.append(exact_array(values, kind)))
+    stamps = None if block.timestamps is None else np.asarray(block.timestamps, dtype=np.int64)
+    return Columns(pa.RecordBatch.from_arrays(arrays, schema=schema), stamps)
+
+
+def check_rows(block: Block, type_info: TypeInformation, where: str) -> None:
+    """Refuse what `to_columns` refuses, where rows stay rows: whether a record fits must not depend on how far it travels."""
+    if isinstance(block, Rows) and block.values:
+        _each_field(block.values, type_info, where, check_fits)
+
+
+def has_single_floats(type_info: TypeInformation) -> bool:
+    """Whether a declared row or tuple has 32-bit floats in it: values of Python have more digits."""
+    return _is_or_has_single(type_info.to_arrow())
+
+
+def _is_or_has_single(kind: pa.DataType) -> bool:
+    if pa.types.is_float32(kind):
+        return True
+    return any(_is_or_has_single(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def rounded_rows(block: Block, type_info: TypeInformation, where: str) -> Block:
+    """The rows as they come out of columns, with their 32-bit floats rounded: a key must not depend on how far its record
+    has travelled."""
+    return (
+        to_rows(to_columns(block, type_info, where), type_info) if isinstance(block, Rows) and block.values else block
+    )
+
+
+def _each_field(
+    values: list[Any], type_info: TypeInformation, where: str, do: Callable[[Sequence[Any], pa.DataType], Any]
+) -> pa.Schema:
+    """`do` something with the values of each field of typed rows, and say whose value it was when that fails."""
+    assert isinstance(type_info, (RowTypeInfo, TupleTypeInfo))
+    struct = type_info.to_arrow()
+    assert struct is not None
+    schema = pa.schema(list(struct))
+    columns = _fields(values, type_info, where)
+    for field, column in zip(schema, columns, strict=True):
+        try:
+            do(column, field.type)
+        except DoesNotFit as error:
+            raise _misfit(where, type_info, values[error.position], f"field {field.name!r} is {error}") from error
+    return schema
+
+
+def _fields(values: list[Any], type_info: RowTypeInfo | TupleTypeInfo, where: str) -> Sequence[Sequence[Any]]:
+    """The values of each field, as Arrow takes them."""
+    names = type_info.get_field_names()
+    if not values:
+        return [()] * len(names)
+    if not any(t.need_conversion() for t in type_info.get_field_types()):
+        kinds = set(map(type, values))
+        if kinds == {tuple} and set(map(len, values)) == {len(names)}:
+            return list(zip(*values, strict=True))
+        if (
+            kinds == {Row}
+            and isinstance(type_info, RowTypeInfo)
+            and all(row._fields == names and row._row_kind is RowKind.INSERT for row in values)
+            and {len(row._values) for row in values} == {len(names)}
+        ):
+            return list(zip(*[row._values for row in values], strict=True))
+    structs = []
+    value: Any = None
+    try:
+        for value in values:
+            if value is None:
+                raise ValueError("None is no record")
+            structs.append(type_info.to_internal_type(value))
+    except (AttributeError, KeyError, TypeError, ValueError, PenstockError) as error:
+        raise _misfit(where, type_info, value, str(error)) from error
+    return [[struct[name] for struct in structs] for name in names]
+
+
+def _misfit(where: str, type_info: TypeInformation, record: Any, why: str) -> PenstockError:
+    return PenstockError(
+        f"{where} declares the type {type_info}, but gave {shorten(record)}: {why}. Declare the type the function really "
+        "gives, convert the value in the function, or leave the type out"
+    )

@@ -1,0 +1,280 @@
+"""The embedded runtime: a whole job in one thread, without a JVM, in milliseconds, and the same every time.
+
+It drives the JobMaster, subtasks, gates and state of the Spark runtime; only the exchange is different. Two schedules:
+
+* "ordered": epoch by epoch, level by level, channel by channel, as the slots do. Same offsets, same bytes as on Spark.
+* "random": a seeded choice among everything that could happen next, with several barriers under way. Here the three ways
+  of treating a barrier differ visibly, and exactly-once has to hold for every interleaving.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+from penstock.driver.description import JobDescription
+from penstock.driver.job_master import JobMaster
+from penstock.driver.restart import RestartState, is_final
+from penstock.engine.messages import TaskAck
+from penstock.engine.sampling import Sample, take_samples
+from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
+from penstock.errors import FINAL_ERRORS, CorruptSnapshotError, JobFailedError, ProtocolError
+from penstock.protocol.gate import BarrierMode
+from penstock.runtime.embedded.clock import ManualClock
+from penstock.runtime.embedded.crash import CrashPlan, CrashPoint, SimulatedCrash
+from penstock.runtime.embedded.execution import Execution
+from penstock.runtime.embedded.stepped_uploads import SteppedUploads
+
+# In simulated time a strategy that never gives up (Flink's default) would turn a test that fails into one that hangs.
+_HOPELESS = 100
+_LAST_UPLOADS_MS = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
+
+
+class EmbeddedJob:
+    """Runs a job to its end. `run` blocks; `cancel` may be called from another thread or from a user's function.
+
+    With a `ManualClock` in the JobMaster nothing ever sleeps: epochs and restart delays move the clock. With a real one,
+    unbounded sources are asked once an epoch interval and restart delays are waited for.
+
+    `channel_capacity` bounds the events on a channel ("random" only): a subtask runs only while there is room behind it,
+    though one step may add more than one event. `max_in_flight` barriers may be under way at once ("random" only).
+    """
+
+    def __init__(
+        self,
+        job: JobDescription,
+        master: JobMaster,
+        *,
+        schedule: Literal["ordered", "random"] = "ordered",
+        seed: int = 0,
+        mode: BarrierMode = BarrierMode.EXACTLY_ONCE,
+        channel_capacity: int | None = None,
+        max_in_flight: int = 1,
+        crashes: CrashPlan | None = None,
+    ) -> None:
+        if max_in_flight < 1 or (channel_capacity is not None and channel_capacity < 1):
+            raise ValueError("max_in_flight and channel_capacity must be at least 1")
+        self._job, self._schedule, self._mode = job, schedule, mode
+        self._capacity = channel_capacity if schedule == "random" else None
+        self._max_in_flight = max_in_flight if schedule == "random" else 1
+        self._rng = random.Random(seed)
+        self._crashes = crashes
+        self._unbounded = not all(source.bounded for source in job.sources.values())
+        self._cancelled = threading.Event()
+        self.on_state: Callable[[str], None] = lambda state: None
+        self.on_failure: Callable[[BaseException], None] = lambda error: None
+        self.failures = 0  # errors, each a question to the restart strategy
+        self.crashes = 0  # simulated deaths of the process, which no strategy can refuse
+        self._in_a_row, self._failed_after = 0, -1
+        self.delayed_ms = 0  # restart delays so far
+        self._adopt(master)
+
+    def _adopt(self, master: JobMaster) -> None:
+        """What a process has: a JobMaster and the memory of its failures."""
+        self.master = master
+        if self._crashes is not None:
+            master.reach = self._crashes.reach_driver
+        self._restarts = RestartState(
+            self._job.settings.restart,
+            checkpointing=self._job.settings.checkpoint_interval_ms is not None,
+            rng=random.Random(self._rng.random()),
+        )
+        self._in_flight = 0
+        self._planned_last = False
+        self._next_plan_at = 0.0
+
+    # ---------------------------------------------------------------- life cycle
+
+    def run(self) -> None:
+        self.master.take_over()
+        try:
+            try:
+                self.master.recover()
+            except (CorruptSnapshotError, *FINAL_ERRORS):
+                raise  # waiting does not mend these
+            except (Exception, SimulatedCrash) as error:
+                self._recover(error)
+            while not self.master.finished and not self._cancelled.is_set():
+                # At the parallelism that an earlier driver gave it, or a rescale, also one that failed on its way.
+                self._job = self.master.job
+                try:
+                    self._attempt()
+                    if self.master.rescaling:
+                        self.master.change_parallelism()
+                except (Exception, SimulatedCrash) as error:
+                    self._recover(error)
+            if self._cancelled.is_set() and not self.master.finished:
+                self.master.cancelled()
+        finally:
+            self.master.close()
+
+    def cancel(self) -> None:
+        """Stop when the epochs under way have ended; nothing more is committed than what they commit."""
+        self._cancelled.set()
+
+    def sample(self, seconds: float) -> Counter[Sample]:
+        return take_samples(self._job.job_id, seconds=seconds)
+
+    def _recover(self, error: Exception | SimulatedCrash) -> None:
+        """Back to the last checkpoint; what fails on the way there is one more failure."""
+        while True:
+            try:
+                if isinstance(error, SimulatedCrash):
+                    self._start_new_process(error)
+                else:
+                    error = self.master.cause_of(error)
+                    self._restart_or_fail(error)
+                return
+            except JobFailedError:
+                raise
+            except (Exception, SimulatedCrash) as next_error:
+                if next_error is error:
+                    raise
+                error = next_error
+
+    def _start_new_process(self, crash: SimulatedCrash) -> None:
+        """Nothing in memory survives and nobody says goodbye: a new JobMaster finds what is in storage."""
+        self.crashes += 1
+        self.on_failure(crash)
+        self.on_state("RESTARTING")
+        dead = self.master
+        master = JobMaster(self._job, dead.storage, clock=dead.clock)
+        master.reports, master.on_report = dead.reports, dead.on_report
+        dead.abandon_requests(ended=True)
+        master.requests = dead.requests  # clients ask the job, whichever process runs it
+        self._adopt(master)
+        master.start()
+        self.on_state("RUNNING")
+
+    def _restart_or_fail(self, error: Exception) -> None:
+        self.on_failure(error)
+        self.master.failed(error)
+        if is_final(error, self._job.settings):
+            raise error
+        self.failures += 1
+        delay = self._restarts.delay_ms(self.master.clock())
+        self._in_a_row = self._in_a_row + 1 if self.master.epoch == self._failed_after else 1
+        self._failed_after = self.master.epoch
+        if isinstance(self.master.clock, ManualClock) and self._in_a_row >= _HOPELESS:
+            delay = None
+        if delay is None:
+            raise self._restarts.exhausted(self._job.graph.job.job_name, self.master.epoch + 1, error) from error
+        self.on_state("RESTARTING")
+        self.delayed_ms += delay
+        if isinstance(self.master.clock, ManualClock):
+            self.master.clock.advance(delay)
+        elif self._cancelled.wait(delay / 1000):
+            return
+        self.master.recover()
+        self.on_state("RUNNING")
+
+    # ---------------------------------------------------------------- one attempt
+
+    def _attempt(self) -> None:
+        master = self.master
+        self._in_flight = 0
+        uploads = self._uploads()
+        execution = Execution(
+            self._job,
+            store=master.store,
+            restore_from=master.restored,
+            version=f"{master.generation}.{master.job_attempt}",
+            job_attempt=master.job_attempt,
+            mode=self._mode,
+            capacity=self._capacity,
+            uploads=uploads,
+            reach=self._reach,
+            acknowledge=self._acknowledge,
+        )
+        try:
+            self._run(execution)
+        except Exception:
+            execution.abandon()
+            raise
+        finally:
+            if isinstance(uploads, BackgroundUploads):
+                uploads.close()
+        execution.finish(None if master.restored is None else int(master.restored.checkpoint_id))
+
+    def _uploads(self) -> Uploads:
+        """In real time snapshots are stored by threads, as in a slot. In simulated time that must be deterministic: at once,
+        or when the random schedule chooses."""
+        report = self.master.uploads.inbox.put
+        self._stepped = SteppedUploads(report, self._reach)
+        if not self._job.settings.asynchronous:
+            return ImmediateUploads(report)
+        if not isinstance(self.master.clock, ManualClock):
+            return BackgroundUploads(report)
+        if self._schedule == "ordered":
+            return ImmediateUploads(report)
+        self.master.uploads.patience_ms = 0
+        self.master.uploads.finish = self._stepped.finish
+        return self._stepped
+
+    def _run(self, execution: Execution) -> None:
+        self._planned_last = False
+        while not self.master.finished and not self.master.rescaling:
+            can_plan = not self._planned_last and self._may_plan()
+            steps = execution.runnable() if self._schedule == "random" else []
+            if self._stepped.waiting and self._rng.randrange(len(steps) + 2) == 0:
+                self._stepped.step(self._rng)
+            elif steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
+                execution.step(self._rng.choice(steps))
+            elif can_plan:
+                if self._throttled():
+                    continue
+                self._planned_last = self._plan(execution)
+                if self._schedule == "ordered":
+                    execution.run_in_order()
+            elif self._stepped.waiting:
+                self._stepped.step(self._rng)
+            elif self._cancelled.is_set():
+                self.master.settle(wait_ms=_LAST_UPLOADS_MS)
+                return
+            else:
+                raise ProtocolError(
+                    f"job {self._job.graph.job.job_name!r} stands still after epoch {self.master.epoch}: {self._in_flight} "
+                    "epochs are under way and no subtask has anything to do: a barrier was lost"
+                )
+
+    def _may_plan(self) -> bool:
+        if self._cancelled.is_set() or self._in_flight >= self._max_in_flight:
+            return False
+        return self._in_flight == 0 or not self.master.replaying
+
+    def _throttled(self) -> bool:
+        """Real time only: wait until the next epoch is due. True: look again at what there is to do."""
+        remaining = 0.0 if self.master.looping else self._next_plan_at - time.monotonic()
+        return remaining > 0 and self._cancelled.wait(remaining)
+
+    def _plan(self, execution: Execution) -> bool:
+        """Plan the next epoch and start it. True if it is the last one."""
+        started = time.monotonic()
+        plan = self.master.plan_epoch(self.master.epoch + 1 + self._in_flight)
+        interval = self._job.settings.epoch_interval_ms
+        if isinstance(self.master.clock, ManualClock):
+            self.master.clock.advance(interval)
+        elif (
+            self._unbounded or plan is None or plan.last
+        ):  # one that turns out not to be the last is tried again in time
+            self._next_plan_at = started + interval / 1000
+        if plan is None:
+            return False
+        self._in_flight += 1
+        execution.begin(plan)
+        return plan.last
+
+    def _acknowledge(self, ack: TaskAck) -> None:
+        completed = len(self.master.acknowledge(ack))
+        self._in_flight -= completed
+        if completed and not self._in_flight:
+            # If the job was to stop here and has not, it goes on: its savepoint failed, or a loop still holds records.
+            self._planned_last = False
+
+    def _reach(self, point: CrashPoint) -> None:
+        if self._crashes is not None:
+            self._crashes.reach(point)

@@ -1,0 +1,36 @@
+"""Uploads that the schedule of the embedded runtime carries out: any number of epochs later, in any order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from penstock.engine.uploads import Store, Uploaded, carry_out
+from penstock.protocol.ids import TaskId
+from penstock.runtime.embedded.crash import CrashPoint
+
+
+class SteppedUploads:
+    def __init__(self, report: Callable[[Uploaded], None], reach: Callable[[CrashPoint], None]) -> None:
+        self._report, self._reach = report, reach
+        self._waiting: list[Callable[[], Uploaded]] = []
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def submit(self, task: TaskId, epoch: int, attempt: str, store: Store) -> None:
+        self._waiting.append(lambda: carry_out(task, epoch, attempt, store))
+
+    def step(self, rng: random.Random) -> None:
+        self._carry_out(rng.randrange(len(self._waiting)))
+
+    def finish(self) -> None:
+        while self._waiting:
+            self._carry_out(0)
+
+    def _carry_out(self, index: int) -> None:
+        work = self._waiting.pop(index)
+        self._reach("before-upload")
+        self._report(work())
+        self._reach("after-upload")

@@ -1,0 +1,384 @@
+"""The driver's side of the slots: who serves which slot, what the current epoch is, and what went wrong.
+
+One registry a job. Relays ask it for a slot's address and the epoch's plan; if there is none, one relay gets the
+lease to start it while the others wait. Slots register here and keep the connection open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pickle
+import secrets
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.checkpoint.storage import CheckpointStorage
+from penstock.engine.messages import EpochPlan
+from penstock.engine.sampling import Sample
+from penstock.engine.uploads import SlotLost, UploadEvent
+from penstock.errors import FailedTask
+from penstock.runtime.connection.door import Door
+from penstock.runtime.connection.wire import Frame, Wire
+from penstock.runtime.epochs.remote_storage import serve_storage
+
+START_TIMEOUT_S = 60.0  # or as long as an epoch may take, if that is less
+_STARTER_POLL_S = 0.5
+_SAMPLE_GRACE_S = 5.0  # for a busy slot to answer
+_REACHED_S = 5.0  # for a slot to say that it is there
+_STOP_S = 12.0  # a little longer than a slot takes at most
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAddress:
+    """One process among those of all hosts: a pid, or a port, is somebody else's on another one."""
+
+    host: str
+    port: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lease:
+    """Leave to start a slot's process, given to one relay for as long as its connection lasts."""
+
+    until: float
+    instead_of: SlotAddress | None  # the process that the relay could not reach
+
+
+@dataclass(slots=True)
+class RegisteredSlot:
+    slot: int
+    address: SlotAddress
+    name: str  # by which acknowledgements name it
+    executor: int
+    wire: Wire
+    sending: threading.Lock = field(default_factory=threading.Lock)  # a wire has one writer at a time
+
+    def send(self, message: dict[str, Any]) -> None:
+        with self.sending:
+            self.wire.send_message(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFailure:
+    """What a slot reported: `type` and `message` are the error's, as it crosses (`penstock.errors.as_text`)."""
+
+    epoch: int
+    slot: int
+    type: str
+    message: str
+    traceback: str
+    task: FailedTask | None = None
+
+
+class SlotRegistry:
+    def __init__(
+        self,
+        bind: str,
+        job: bytes,
+        storage: CheckpointStorage | None = None,
+        on_upload: Callable[[UploadEvent], None] = lambda event: None,
+        epoch_timeout_s: float = 600.0,
+    ) -> None:
+        """`storage`: checkpoints that are kept in this process, for slots to reach through here. `on_upload` hears, on
+        threads of the registry, of snapshots that slots have stored, and of slots that are lost."""
+        self._storage = storage
+        self._on_upload = on_upload
+        self.token = secrets.token_hex(16)
+        self._job = job
+        self._lock = threading.Condition()
+        self._slots: dict[int, RegisteredSlot] = {}
+        self._starting: dict[int, _Lease] = {}
+        self._start_timeout_s = min(START_TIMEOUT_S, epoch_timeout_s)
+        self._running: tuple[int, int] | None = None  # the fence of the epoch that runs
+        self._plan = b""
+        self._failure: SlotFailure | None = None
+        self._closed = False
+        self._sampling = threading.Lock()  # one at a time
+        self._numbers = itertools.count(1)
+        self._sampled: tuple[int, dict[int, Counter[Sample]]] = (0, {})  # number of the request; answers by slot
+        self._reached: tuple[int, set[SlotAddress]] = (0, set())  # number of the question; who has answered
+        self.lost = 0  # slot processes that went away while the job ran
+        self.started = 0
+        self._server = socket.create_server((bind, 0), backlog=128)
+        self.host, self.port = self._server.getsockname()[:2]
+        door = Door(self._server, self.token, self._serve)
+        threading.Thread(target=door.keep, name="penstock-registry", daemon=True).start()
+
+    # ---------------------------------------------------------------- for the driver
+
+    def begin(self, plan: EpochPlan) -> None:
+        with self._lock:
+            self._running, self._plan, self._failure = plan.fence, pickle.dumps(plan, protocol=5), None
+
+    def end(self) -> None:
+        """No task of the epoch may start any more: a late, zombie task is refused."""
+        with self._lock:
+            self._running = None
+
+    def change_job(self, job: bytes, slots: int) -> None:
+        """The job runs in `slots` slots now. Between two epochs: slots that stay get the new job, the others end."""
+        with self._lock:
+            self._job = job
+            surplus = [self._slots.pop(number) for number in list(self._slots) if number >= slots]
+            staying = list(self._slots.values())
+        for slot in surplus:
+            slot.wire.close()
+        for slot in staying:
+            try:
+                slot.send({"job": job})
+            except OSError:  # it is dying: its successor gets the new job when it registers
+                slot.wire.close()
+
+    def sample(self, seconds: float) -> Counter[Sample]:
+        """Where all slots spend their time, looked at for so long. What a slot that dies meanwhile has seen is missing."""
+        with self._sampling:
+            number = next(self._numbers)
+            with self._lock:
+                self._sampled = (number, {})
+                asked = list(self._slots.values())
+            for slot in asked:
+                with contextlib.suppress(OSError):  # it is dying
+                    slot.send({"sample": seconds, "number": number})
+            with self._lock:
+                answers = self._sampled[1]
+                self._lock.wait_for(
+                    lambda: all(slot.slot in answers or self._slots.get(slot.slot) is not slot for slot in asked),
+                    timeout=seconds + _SAMPLE_GRACE_S,
+                )
+                return sum(answers.values(), Counter())
+
+    def drop_unreachable(self, timeout_s: float = _REACHED_S) -> list[str]:
+        """Before the job starts again: slots that do not answer would hold it up, and have nothing that it needs. Their names."""
+        number = next(self._numbers)
+        with self._lock:
+            self._reached = (number, set())
+            asked = list(self._slots.values())
+        for slot in asked:
+            with contextlib.suppress(OSError):  # it is dying
+                slot.send({"ask": number})
+        with self._lock:
+            answers = self._reached[1]
+            self._lock.wait_for(
+                lambda: all(s.address in answers or self._slots.get(s.slot) is not s for s in asked), timeout=timeout_s
+            )
+            silent = [s for s in asked if s.address not in answers and self._slots.get(s.slot) is s]
+            self.lost += len(silent)
+        self._drop(silent)
+        return [slot.name for slot in silent]
+
+    def spread(self, hosts: int) -> bool:
+        """Before the job starts again, on executors of so many hosts: if slots are crowded on fewer, as after the loss of a host
+        that is back, all of them end. Every task restores its state anyway, and new slots come up where Spark runs their
+        first tasks, which is everywhere. Whether it was so."""
+        slots = self.slots
+        crowded = len({slot.address.host for slot in slots}) < min(hosts, len(slots))
+        if crowded:
+            self._drop(slots)
+        return crowded
+
+    def _drop(self, slots: list[RegisteredSlot]) -> None:
+        """They end when their connection does; nobody is sent to them from now on."""
+        with self._lock:
+            for slot in slots:
+                if self._slots.get(slot.slot) is slot:
+                    del self._slots[slot.slot]
+            self._lock.notify_all()
+        for slot in slots:
+            slot.wire.close()
+
+    @property
+    def failure(self) -> SlotFailure | None:
+        with self._lock:
+            return self._failure
+
+    @property
+    def slots(self) -> list[RegisteredSlot]:
+        with self._lock:
+            return sorted(self._slots.values(), key=lambda s: s.slot)
+
+    def close(self, completed: int | None = None) -> None:
+        """Tell every slot to end, and wait a while for their functions to close. `completed`, the last checkpoint of a job
+        that ended well, is told to its listeners: there is no later epoch to do that."""
+        with self._lock:
+            self._closed = True
+            slots = list(self._slots.values())
+            self._lock.notify_all()
+        for slot in slots:
+            with contextlib.suppress(OSError):  # died already
+                slot.send({"op": "stop", "completed": completed})
+        with self._lock:
+            self._lock.wait_for(lambda: not self._slots, timeout=_STOP_S)
+            self._slots.clear()
+        for slot in slots:
+            slot.wire.close()
+        self._server.close()
+
+    # ---------------------------------------------------------------- connections
+
+    def _serve(self, wire: Wire) -> None:
+        wire.set_timeout(self._start_timeout_s + 30)
+        granted: list[_Lease] = []
+        try:
+            while True:
+                message = wire.receive_message()
+                match message["op"]:
+                    case "find":
+                        wire.send_message(self._find(message, granted))
+                    case "storage":
+                        wire.send_message(serve_storage(self._storage, message))
+                    case "start-failed":
+                        with self._lock:
+                            self._starting.pop(message["slot"], None)
+                            self._lock.notify_all()
+                        wire.send_message({})
+                    case "register":
+                        self._registered(wire, message)
+                        return
+        except (OSError, EOFError):
+            return
+        finally:
+            wire.close()
+            self._give_back(granted)
+
+    def _give_back(self, granted: list[_Lease]) -> None:
+        """The relay is gone, perhaps with its host: another may start the slot."""
+        with self._lock:
+            self._starting = {slot: lease for slot, lease in self._starting.items() if lease not in granted}
+            self._lock.notify_all()
+
+    def _find(self, message: dict[str, Any], granted: list[_Lease]) -> dict[str, Any]:
+        """Where slot i is; or leave to start it; or why the task should not run at all."""
+        slot, attempt, epoch = message["slot"], message["job_attempt"], message["epoch"]
+        avoid = None if message.get("unreachable") is None else SlotAddress(*message["unreachable"])
+        deadline = time.monotonic() + self._start_timeout_s
+        with self._lock:
+            while True:
+                if self._closed or self._running != (attempt, epoch):
+                    return {"refused": f"epoch {epoch} of attempt {attempt} is not running any more ({self._now()})"}
+                if self._failure is not None:
+                    return {"refused": f"epoch {epoch} has failed already: {self._failure.message}"}
+                known = self._slots.get(slot)
+                if known is not None and known.address != avoid:
+                    at = known.address
+                    return {"host": at.host, "port": at.port, "pid": at.pid, "plan": self._plan}
+                now = time.monotonic()
+                if message.get("starter"):
+                    if self._lock.wait(timeout=_STARTER_POLL_S):
+                        continue
+                    return {"wait": True}
+                lease = self._starting.get(slot)
+                if lease is None or lease.until < now:
+                    self._starting[slot] = _Lease(now + self._start_timeout_s, avoid)
+                    granted.append(self._starting[slot])
+                    return {"start": True}
+                if not self._lock.wait(timeout=max(0.0, deadline - now)):
+                    return {"refused": f"slot {slot} was not up after {self._start_timeout_s:.0f} s"}
+
+    def _now(self) -> str:
+        return "none is" if self._running is None else f"epoch {self._running[1]} of attempt {self._running[0]} is"
+
+    def _registered(self, wire: Wire, message: dict[str, Any]) -> None:
+        """A slot's own connection: hand it the job, then listen until it is gone."""
+        address = SlotAddress(message["host"], message["port"], message["pid"])
+        entry = RegisteredSlot(message["slot"], address, message.get("name", ""), message["executor"], wire)
+        with entry.sending:  # the job is the first it is told
+            with self._lock:
+                served = self._slots.get(entry.slot)
+                if self._closed or (served is not None and not self._may_replace(served)):
+                    wire.send_message({"message": "the job is over" if self._closed else "the slot is served already"})
+                    return
+                self._slots[entry.slot] = entry
+                self._starting.pop(entry.slot, None)
+                self.started += 1
+                self.lost += served is not None
+                self._lock.notify_all()
+            if served is not None:
+                served.wire.close()  # if it is there after all, it ends
+            told = self._tell(entry, {"job": self._job})
+        try:
+            while told:
+                kind, payload = wire.receive()
+                if kind is Frame.MESSAGE:
+                    self._heard(entry, pickle.loads(payload))
+        except (OSError, EOFError, ValueError):
+            pass
+        finally:
+            with self._lock:
+                if self._slots.get(entry.slot) is entry:
+                    del self._slots[entry.slot]
+                    if not self._closed:
+                        self.lost += 1
+                self._lock.notify_all()
+            self._on_upload(SlotLost(process=entry.name))
+
+    def _may_replace(self, served: RegisteredSlot) -> bool:
+        """Who starts a process for the slot could not reach the one that serves it."""
+        lease = self._starting.get(served.slot)
+        return lease is not None and lease.instead_of == served.address
+
+    @staticmethod
+    def _tell(entry: RegisteredSlot, message: dict[str, Any]) -> bool:
+        try:
+            entry.wire.send_message(message)
+            entry.wire.set_timeout(None)
+        except OSError:  # it is gone already
+            return False
+        return True
+
+    def _heard(self, entry: RegisteredSlot, report: dict[str, Any]) -> None:
+        match report["op"]:
+            case "uploaded":
+                self._on_upload(report["report"])
+            case "sampled":
+                self._heard_samples(report)
+            case "here":
+                with self._lock:
+                    number, answers = self._reached
+                    if report["number"] == number:  # else it comes too late
+                        answers.add(entry.address)
+                        self._lock.notify_all()
+            case _:
+                self._failed(report)
+
+    def _heard_samples(self, report: dict[str, Any]) -> None:
+        with self._lock:
+            number, answers = self._sampled
+            if report["number"] == number:  # else it comes too late
+                answers[report["slot"]] = report["samples"]
+                self._lock.notify_all()
+
+    def fail(self, plan: EpochPlan, message: str) -> bool:
+        """The driver itself gives an epoch up: drop its slots, whatever they are doing. False: it has ended meanwhile."""
+        attempt, epoch = plan.fence
+        failed = self._failed(
+            {
+                "job_attempt": attempt, "epoch": epoch, "slot": -1,
+                "type": "PenstockError", "message": message, "traceback": "",
+            }
+        )  # fmt: skip
+        if failed:
+            self._drop(self.slots)
+        return failed
+
+    def _failed(self, report: dict[str, Any]) -> bool:
+        """Whether this is an error of the epoch that runs, and not of one that ended or of an earlier attempt at it."""
+        with self._lock:
+            current = self._running == (report["job_attempt"], report["epoch"])
+            if current and self._failure is None:
+                self._failure = SlotFailure(
+                    epoch=report["epoch"],
+                    slot=report["slot"],
+                    type=report["type"],
+                    message=report["message"],
+                    traceback=report["traceback"],
+                    task=report.get("task"),
+                )
+                self._lock.notify_all()
+            return current

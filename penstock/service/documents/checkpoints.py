@@ -1,0 +1,197 @@
+"""Documents about checkpoints and savepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from penstock.engine.settings import JobSettings
+
+Json: TypeAlias = dict[str, Any]
+
+
+def statistics(facts: Json) -> Json:
+    found = facts["checkpoints"]
+    history, counts = found["history"], found["counts"]
+    completed = [entry for entry in history if entry["status"] == "COMPLETED"]
+    checkpoints = [entry for entry in completed if not entry["is_savepoint"]]
+    savepoints = [entry for entry in completed if entry["is_savepoint"]]
+    failed = [entry for entry in history if entry["status"] == "FAILED"]
+    in_progress = sum(entry["status"] == "IN_PROGRESS" for entry in history)
+    in_progress += sum(
+        o["status"] == "IN_PROGRESS" and o["kind"] in ("savepoint", "stop", "checkpoint") for o in facts["operations"]
+    )
+    sizes = [entry["bytes"] for entry in checkpoints]
+    nothing = distribution([])
+    return {
+        "counts": {
+            "restored": counts["restored"],
+            "total": counts["completed"] + counts["failed"] + in_progress,
+            "in_progress": in_progress,
+            "completed": counts["completed"],
+            "failed": counts["failed"],
+        },
+        "summary": {
+            "checkpointed_size": distribution(sizes),
+            "state_size": distribution(sizes),
+            "end_to_end_duration": distribution([entry["duration_ms"] for entry in checkpoints]),
+            "alignment_buffered": nothing,
+            "processed_data": nothing,
+            "persisted_data": nothing,
+        },
+        "latest": {
+            "completed": _entry(facts, checkpoints[-1]) if checkpoints else None,
+            "savepoint": _entry(facts, savepoints[-1]) if savepoints else None,
+            "failed": _entry(facts, failed[-1]) if failed else None,
+            "restored": found["restored"],
+        },
+        "history": [_entry(facts, entry) for entry in reversed(history)],
+    }
+
+
+def details(facts: Json, checkpoint_id: int) -> Json | None:
+    entry = _find(facts, checkpoint_id)
+    return None if entry is None else _entry(facts, entry)
+
+
+def subtasks(facts: Json, checkpoint_id: int, vertex: Json) -> Json | None:
+    """None when the checkpoint is not known, or too long ago for its details to be kept."""
+    entry = _find(facts, checkpoint_id)
+    columns = None if entry is None else entry.get("vertices", {}).get(str(vertex["id"]))
+    if entry is None or columns is None:
+        return None
+    sizes, stored, aligned = columns["snapshot_bytes"], columns["snapshot_ms"], columns["alignment_ms"]
+    return {
+        **_task(entry, columns, vertex["key"]),
+        "summary": {
+            "checkpointed_size": distribution(sizes),
+            "state_size": distribution(sizes),
+            "end_to_end_duration": distribution(stored),
+            "checkpoint_duration": {"sync": distribution([]), "async": distribution(stored)},
+            "alignment": {
+                "buffered": distribution([]),
+                "processed": distribution([]),
+                "persisted": distribution([]),
+                "duration": distribution(aligned),
+            },
+            "start_delay": distribution([]),
+        },
+        "subtasks": [
+            {
+                "index": index,
+                "status": "completed",
+                "ack_timestamp": entry["ack_ms"],
+                "end_to_end_duration": stored[index] + aligned[index],
+                "checkpointed_size": sizes[index],
+                "state_size": sizes[index],
+                "checkpoint": {"sync": 0, "async": stored[index]},
+                "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": aligned[index]},
+                "start_delay": 0,
+                "unaligned_checkpoint": False,
+                "aborted": False,
+            }
+            for index in range(len(sizes))
+        ],
+    }
+
+
+def config(facts: Json) -> Json:
+    """Times in ms, as in Flink; an interval of -1: checkpointing is off."""
+    configuration = facts["configuration"]
+    settings = JobSettings.of(configuration)
+    interval = settings.checkpoint_interval_ms
+    return {
+        "mode": settings.mode.lower(),
+        "interval": -1 if interval is None else interval,
+        "timeout": settings.checkpoint_timeout_ms,
+        "min_pause": settings.min_pause_ms,
+        "max_concurrent": settings.max_concurrent_checkpoints,
+        "externalization": {
+            "enabled": facts["job_folder"] is not None,
+            "delete_on_cancellation": settings.delete_on_cancel,
+        },
+        "state_backend": configuration.get("state.backend.type", "hashmap"),
+        "checkpoint_storage": facts["job_folder"],
+        "unaligned_checkpoints": False,
+        "tolerable_failed_checkpoints": settings.tolerable_checkpoint_failures,
+        "aligned_checkpoint_timeout": 0,
+        "checkpoints_after_tasks_finish": True,
+        "state_changelog_enabled": False,
+    }
+
+
+def distribution(values: Sequence[float]) -> Json:
+    """Flink's summary of a measure; zeros when there is nothing to sum up."""
+    ordered = sorted(values)
+
+    def quantile(part: float) -> float:
+        return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0
+
+    return {
+        "min": ordered[0] if ordered else 0,
+        "max": ordered[-1] if ordered else 0,
+        "avg": round(sum(ordered) / len(ordered), 2) if ordered else 0,
+        "p50": quantile(0.5),
+        "p90": quantile(0.9),
+        "p95": quantile(0.95),
+        "p99": quantile(0.99),
+        "p999": quantile(0.999),
+    }
+
+
+def _find(facts: Json, checkpoint_id: int) -> Json | None:
+    """The newest of that id; rather a checkpoint than the savepoint of the same epoch, which has no details."""
+    found = [entry for entry in reversed(facts["checkpoints"]["history"]) if entry["id"] == checkpoint_id]
+    return next((entry for entry in found if not entry["is_savepoint"]), found[0] if found else None)
+
+
+def _entry(facts: Json, entry: Json) -> Json:
+    keys = {str(vertex["id"]): vertex["key"] for vertex in facts["vertices"]}
+    return {
+        "className": entry["status"].lower(),
+        "id": entry["id"],
+        "status": entry["status"],
+        "is_savepoint": entry["is_savepoint"],
+        "savepointFormat": "CANONICAL" if entry["is_savepoint"] else None,
+        "trigger_timestamp": entry["trigger_ms"],
+        "latest_ack_timestamp": entry["ack_ms"],
+        "checkpointed_size": entry["bytes"],
+        "state_size": entry["bytes"],
+        "end_to_end_duration": entry["duration_ms"],
+        "alignment_buffered": 0,
+        "processed_data": 0,
+        "persisted_data": 0,
+        "num_subtasks": entry["subtasks"],
+        "num_acknowledged_subtasks": entry["subtasks"],
+        "checkpoint_type": "SAVEPOINT" if entry["is_savepoint"] else "CHECKPOINT",
+        "external_path": entry["path"],
+        "discarded": False,
+        **({"failure_message": entry["reason"], "failure_timestamp": entry["ack_ms"]} if entry.get("reason") else {}),
+        # Ours: how the duration is spent; the longest alignment of a subtask, which outlives the details of subtasks.
+        "alignment_duration": entry.get("alignment_ms"),
+        "manifest_duration": entry["manifest_ms"],
+        "commit_duration": entry["commit_ms"],
+        "tasks": {
+            keys[vertex]: _task(entry, columns, keys[vertex])
+            for vertex, columns in entry.get("vertices", {}).items()
+            if vertex in keys
+        },
+    }
+
+
+def _task(entry: Json, columns: Json, key: str) -> Json:
+    sizes = columns["snapshot_bytes"]
+    return {
+        "id": key,
+        "status": "COMPLETED",
+        "latest_ack_timestamp": entry["ack_ms"],
+        "checkpointed_size": sum(sizes),
+        "state_size": sum(sizes),
+        "end_to_end_duration": max(columns["snapshot_ms"], default=0),
+        "alignment_duration": max(columns["alignment_ms"], default=0),
+        "alignment_buffered": 0,
+        "processed_data": 0,
+        "persisted_data": 0,
+        "num_subtasks": len(sizes),
+        "num_acknowledged_subtasks": len(sizes),
+    }

@@ -1,0 +1,237 @@
+"""Documents about a vertex and its subtasks, and about the processes they run in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from penstock.driver.control.rates import level_of
+from penstock.service.documents.jobs import io_metrics, task_counts, task_state, times
+
+Json: TypeAlias = dict[str, Any]
+
+
+def find(facts: Json, key: str) -> Json | None:
+    return next((vertex for vertex in facts["vertices"] if vertex["key"] == key), None)
+
+
+def details(facts: Json, vertex: Json) -> Json:
+    return {
+        "id": vertex["key"],
+        "name": vertex["name"],
+        "parallelism": vertex["parallelism"],
+        "maxParallelism": facts["max_parallelism"],
+        "now": facts["now_ms"],
+        "operators": vertex["operators"],
+        "subtasks": [subtask(facts, vertex, index) for index in range(vertex["parallelism"])],
+    }
+
+
+def subtask(facts: Json, vertex: Json, index: int) -> Json:
+    columns, rates = vertex["subtasks"], vertex["rates"]
+    process = _at(columns, "slot", index) or ""
+    return {
+        "subtask": index,
+        "status": task_state(facts),
+        "attempt": 0,
+        "endpoint": process,
+        **times(facts),
+        "metrics": io_metrics(
+            records_in=columns["records_in"][index],
+            records_out=columns["records_out"][index],
+            busy_ms=columns["busy_ms"][index],
+            back_pressured_ms=columns["back_pressured_ms"][index],
+            alive_ms=times(facts)["duration"],
+        ),
+        "taskmanager-id": process,
+        "status-duration": {},
+        # Ours: live.
+        "watermark": _at(columns, "watermark", index),
+        "state-entries": _at(columns, "state_entries", index),
+        "records-in-per-second": rates["records_in_per_second"][index],
+        "records-out-per-second": rates["records_out_per_second"][index],
+        "busy": rates["busy"][index],
+        "back-pressured": rates["back_pressured"][index],
+        "idle": rates["idle"][index],
+    }
+
+
+def subtask_times(facts: Json, vertex: Json) -> Json:
+    entered = {step["state"]: step["at_ms"] for step in facts["transitions"]}
+    return {
+        "id": vertex["key"],
+        "name": vertex["name"],
+        "now": facts["now_ms"],
+        "subtasks": [
+            {
+                "subtask": index,
+                "endpoint": _at(vertex["subtasks"], "slot", index) or "",
+                "duration": times(facts)["duration"],
+                "timestamps": entered,
+            }
+            for index in range(vertex["parallelism"])
+        ],
+    }
+
+
+def by_task_manager(facts: Json, vertex: Json) -> Json:
+    """The subtasks of a vertex, summed by the process they run in."""
+    columns, parts = vertex["subtasks"], dict[str, list[int]]()
+    for index in range(vertex["parallelism"]):
+        parts.setdefault(_at(columns, "slot", index) or "", []).append(index)
+    return {
+        "id": vertex["key"],
+        "name": vertex["name"],
+        "now": facts["now_ms"],
+        "taskmanagers": [
+            {
+                "endpoint": process,
+                "status": task_state(facts),
+                **times(facts),
+                "metrics": io_metrics(
+                    records_in=sum(columns["records_in"][index] for index in indices),
+                    records_out=sum(columns["records_out"][index] for index in indices),
+                    busy_ms=sum(columns["busy_ms"][index] for index in indices),
+                    back_pressured_ms=sum(columns["back_pressured_ms"][index] for index in indices),
+                    alive_ms=times(facts)["duration"] * len(indices),
+                ),
+                "status-counts": task_counts(facts, len(indices)),
+                "taskmanager-id": process,
+            }
+            for process, indices in parts.items()
+        ],
+    }
+
+
+def back_pressure(facts: Json, vertex: Json, bottleneck: str | None) -> Json:
+    rates = vertex["rates"]
+    worst = level_of(max(rates["back_pressured"], default=0.0))
+    slow = None if bottleneck is None else find(facts, bottleneck)
+    return {
+        "status": "ok",
+        "backpressureLevel": worst,
+        "backpressure-level": worst,
+        "end-timestamp": facts["now_ms"],
+        # Ours: whether it is this vertex that others wait for, and which one it is.
+        "bottleneck": bottleneck == vertex["key"],
+        "bottleneck-vertex": None if slow is None else {"id": slow["key"], "name": slow["name"]},
+        "subtasks": [
+            {
+                "subtask": index,
+                "attempt-number": 0,
+                "backpressureLevel": level_of(ratio),
+                "backpressure-level": level_of(ratio),
+                "ratio": ratio,
+                "busyRatio": rates["busy"][index],
+                "idleRatio": rates["idle"][index],
+            }
+            for index, ratio in enumerate(rates["back_pressured"])
+        ],
+    }
+
+
+def watermarks(vertex: Json) -> list[Json]:
+    return [
+        {"id": f"{index}.currentInputWatermark", "value": str(watermark)}
+        for index, watermark in enumerate(vertex["subtasks"].get("watermark", ()))
+    ]
+
+
+def metrics(vertex: Json) -> dict[str, float]:
+    """Flink's names, with the subtask in front."""
+    columns, rates = vertex["subtasks"], vertex["rates"]
+    found: dict[str, float] = {}
+    for index in range(vertex["parallelism"]):
+        values = {
+            "numRecordsIn": columns["records_in"][index],
+            "numRecordsOut": columns["records_out"][index],
+            "numRecordsInPerSecond": rates["records_in_per_second"][index],
+            "numRecordsOutPerSecond": rates["records_out_per_second"][index],
+            "accumulateBusyTimeMs": columns["busy_ms"][index],
+            "accumulateBackPressuredTimeMs": columns["back_pressured_ms"][index],
+            "busyTimeMsPerSecond": round(rates["busy"][index] * 1000, 1),
+            "backPressuredTimeMsPerSecond": round(rates["back_pressured"][index] * 1000, 1),
+            "idleTimeMsPerSecond": round(rates["idle"][index] * 1000, 1),
+            "currentInputWatermark": _at(columns, "watermark", index),
+            "stateEntries": _at(columns, "state_entries", index),
+            "lastCheckpointSize": _at(columns, "snapshot_bytes", index),
+            "checkpointAlignmentTime": _at(columns, "alignment_ms", index),
+            **(_at(columns, "user", index) or {}),
+        }
+        found |= {f"{index}.{name}": value for name, value in values.items() if value is not None}
+    return found
+
+
+def accumulators(vertex: Json) -> Json:
+    """Counters and the like of the user's functions, summed over the subtasks."""
+    sums: dict[str, float] = {}
+    for values in vertex["subtasks"].get("user", ()):
+        for name, value in values.items():
+            sums[name] = sums.get(name, 0) + value
+    return {
+        "id": vertex["key"],
+        "user-accumulators": [{"name": name, "type": "Metric", "value": str(value)} for name, value in sums.items()],
+    }
+
+
+def job_metrics(facts: Json) -> dict[str, float]:
+    """Flink's names of what is measured for a whole job."""
+    history = [entry for entry in facts["checkpoints"]["history"] if entry["status"] == "COMPLETED"]
+    counts = facts["checkpoints"]["counts"]
+    found: dict[str, float | None] = {
+        "uptime": times(facts)["duration"] if facts["state"] == "RUNNING" else 0,
+        "numRestarts": sum(step["state"] == "RESTARTING" for step in facts["transitions"]),
+        "numberOfCompletedCheckpoints": counts["completed"],
+        "numberOfFailedCheckpoints": counts["failed"],
+        "totalNumberOfCheckpoints": counts["completed"] + counts["failed"],
+        "lastCheckpointSize": history[-1]["bytes"] if history else None,
+        "lastCheckpointDuration": history[-1]["duration_ms"] if history else None,
+        "numRecordsIn": facts["totals"]["records_in"],
+        "numRecordsOut": facts["totals"]["records_out"],
+        "numLateRecordsDropped": facts["totals"]["late_dropped"],
+        "numEpochs": facts["totals"]["epochs"],
+        "lastEpochDuration": facts["epochs"][-1]["duration_ms"] if facts["epochs"] else None,
+        "currentWatermark": facts["watermark"],
+    }
+    for pair in facts.get("latency", ()):
+        between = f"latency.source_id.{pair['source']}.operator_id.{pair['sink']}"
+        found |= {f"{between}.latency_p50": pair["p50_ms"], f"{between}.latency_p99": pair["p99_ms"]}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def selected(found: dict[str, float], wanted: str | None) -> list[Json]:
+    """Flink's two answers: the names there are, or the values of those asked for."""
+    if wanted is None:
+        return [{"id": name} for name in found]
+    return [{"id": name, "value": str(found[name])} for name in wanted.split(",") if name in found]
+
+
+def task_managers(running: Iterable[Json]) -> list[Json]:
+    """One a slot process: where the subtasks of running jobs live. Those of the embedded runtime live in the driver."""
+    found: dict[str, Json] = {}
+    for facts in running:
+        driver = f"{facts['process'].get('host')}:{facts['process'].get('pid')}"
+        for process in facts["slot_processes"]:
+            name = driver if process == "embedded" else process
+            slots = facts["slots"] if process == "embedded" else 1
+            found[name] = {
+                "id": name,
+                "path": name,
+                "dataPort": 0,
+                "jmxPort": -1,
+                "timeSinceLastHeartbeat": facts["epochs"][-1]["wall_ms"] if facts["epochs"] else facts["now_ms"],
+                "slotsNumber": slots,
+                "freeSlots": 0,
+                "totalResource": {},
+                "freeResource": {},
+                "hardware": {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0},
+                "memoryConfiguration": {},
+                "job": facts["job_id"],
+                "allocatedSlots": [{"jobId": facts["job_id"], "resource": {}} for _ in range(slots)],
+            }
+    return list(found.values())
+
+
+def _at(columns: Json, name: str, index: int) -> Any:
+    column = columns.get(name, ())
+    return column[index] if index < len(column) else None

@@ -1,0 +1,70 @@
+"""The driver process of a submitted job: `python -m penstock.service.driver_process HOME JOB_ID`.
+
+Started again after its death it resumes: same id, same job folder, same program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.redaction import hide_in_text
+from penstock.driver.control.attach import HOME, JOB_ID
+from penstock.driver.control.home import JobHome
+from penstock.driver.life_cycle import Failure
+from penstock.engine.state_settings import memory_size
+from penstock.errors import JobDefinitionError, PenstockError
+from penstock.service.driver_log import DEFAULT_MAX_BYTES, MAX_SIZE, keep_short
+from penstock.service.program import ProgramError, run_program
+from penstock.service.submission import Submission, end_facts
+
+
+def main(root: str, job_id: str) -> int:
+    home = JobHome(Path(root))
+    folder = home.job(job_id)
+    submission = Submission.load(folder)
+    if submission is None:
+        print(f"there is no submission of job {job_id} in {home.jobs}", file=sys.stderr)
+        return 2
+    configuration = {**submission.configuration, HOME: root, JOB_ID: job_id}
+    os.environ.update(GlobalConfiguration.to_environment(configuration))
+    if submission.runtime is not None:
+        os.environ["PENSTOCK_RUNTIME"] = submission.runtime
+    error: BaseException | None = None
+    try:
+        most = memory_size(MAX_SIZE, str(configuration.get(MAX_SIZE, DEFAULT_MAX_BYTES)))
+        keep_short(folder.log, most)
+        run_program(submission.program)
+    except ProgramError as failed:
+        error = failed.error
+        _print(error)
+    except PenstockError as refused:
+        error = refused
+        _print(refused)
+    except SystemExit as left:
+        if left.code not in (None, 0):
+            error = JobDefinitionError(f"the program ended itself with status {left.code!r} before its job had ended")
+            print(error, file=sys.stderr)
+    facts = folder.facts()
+    if facts is None or facts["state"] not in ("FINISHED", "FAILED", "CANCELED"):
+        if error is None:
+            error = JobDefinitionError(
+                f"the program {submission.name!r} ended without starting a job: does it call env.execute()?"
+            )
+            print(error, file=sys.stderr)
+        now = time.time_ns() // 1_000_000
+        end_facts(folder, submission, "FAILED", Failure.of(error, now), now)
+    return 0 if error is None else 1
+
+
+def _print(error: BaseException) -> None:
+    """All of it: a log is read by those who look for the cause. Without secrets: it is shown to others, too."""
+    print(hide_in_text("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))
