@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import cloudpickle
+
+# Called in the other process before what travels there is unpickled. Each must be safe to repeat.
+preludes: Final[list[Callable[[], None]]] = []
 
 
 def dump_by_value(value: Any) -> bytes:
@@ -16,3 +20,32 @@ def dump_by_value(value: Any) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError):
         data: bytes = cloudpickle.dumps(value, protocol=5)
         return data
+
+
+class _Call:
+    """Pickles as a call."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (self._function, ())
+
+
+class _Travelling:
+    """Pickles as its content, with calls before it."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_second, ([_Call(prelude) for prelude in preludes], self._content))  # unpickled in this order
+
+
+def _second(done: list[None], content: Any) -> Any:
+    return content
+
+
+def travelling(content: Any) -> Any:
+    """What to pickle instead of `content`, so that the `preludes` are called first where it is unpickled."""
+    return _Travelling(content) if preludes else content

@@ -1,4 +1,4 @@
-"""Imports point inward: which package may import what."""
+"""Imports point downward: the layers of docs/architecture.md, all of them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,29 @@ PURE = {
     "typing",
 }
 
+# From the ground up. A package may import those of the rows above its own here; those of one row know nothing of each other,
+# but for records and common.
+LAYERS = (
+    ("errors", "pickling"),
+    ("records", "common"),
+    ("protocol",),
+    ("graph",),
+    ("functions",),
+    ("state",),
+    ("checkpoint",),
+    ("operators",),
+    ("engine",),
+    ("driver", "connectors"),
+    ("runtime",),
+    ("spark",),
+    ("datastream",),
+    ("compat",),
+    ("service",),
+    ("cli",),
+    ("testing",),
+)
+WITH_PYSPARK = ("penstock/runtime/epochs/", "penstock/spark/")
+
 
 def imports(node: ast.AST) -> Iterator[str]:
     """Modules that are imported when the code runs, now or later: those for a type checker only are left out."""
@@ -52,10 +75,66 @@ def offenders(folder: Path, forbidden: set[str]) -> list[str]:
     ]
 
 
-def test_pyspark_is_imported_in_the_spark_package_only() -> None:
+def all_imports(tree: ast.AST) -> Iterator[str]:
+    """Also those for a type checker only: who names a type knows it."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module="penstock"):
+                yield from (f"penstock.{alias.name}" for alias in node.names)
+            case ast.ImportFrom(module=str(module)):
+                yield module
+
+
+def upward(root: Path) -> list[str]:
+    """Imports of a package that is not in a layer below the importer's own."""
+    layer = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        own = path.relative_to(root).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue
+        for name in all_imports(ast.parse(path.read_text(encoding="utf-8"))):
+            top, _, rest = name.partition(".")
+            other = rest.split(".")[0]
+            if top != "penstock" or other in ("", own, "__version__") or {own, other} == {"records", "common"}:
+                continue
+            if layer[other] >= layer[own]:
+                found.append(f"{path.relative_to(root)}: {name}")
+    return found
+
+
+def test_every_package_has_its_layer() -> None:
+    found = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if not path.name.startswith("_")}
+    assert found - {"py.typed"} == {package for packages in LAYERS for package in packages}
+
+
+def test_imports_point_downward() -> None:
+    assert upward(PACKAGE) == []
+
+
+def test_an_import_that_points_upward_is_found_wherever_it_stands(tmp_path: Path) -> None:
+    for folder, code in (
+        ("state", "from penstock.checkpoint import store"),
+        ("operators", "if TYPE_CHECKING:\n    from penstock import engine"),
+        ("driver", "def later():\n    import penstock.connectors.base"),
+        ("common", "from penstock.records import Rows"),
+        ("service", "from penstock.driver import job_master"),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "module.py").write_text(code)
+    assert upward(tmp_path) == [
+        "driver/module.py: penstock.connectors.base",
+        "operators/module.py: penstock.engine",
+        "state/module.py: penstock.checkpoint",
+    ]
+
+
+def test_pyspark_is_imported_where_spark_runs_jobs_and_by_its_own_sink_only() -> None:
     found = offenders(PACKAGE, {"pyspark", "py4j"})
-    assert found, "the Spark package itself imports pyspark"
-    assert [line for line in found if not line.startswith("penstock/spark/")] == []
+    assert found, "the runtime on Spark imports pyspark"
+    assert [line for line in found if not line.startswith(WITH_PYSPARK)] == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +172,7 @@ class NotInstalled(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, NotInstalled())
 import penstock
 for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
-    if not module.name.startswith("penstock.spark") and not module.name.endswith("__main__"):
+    if not module.name.startswith(("penstock.spark", "penstock.runtime.epochs")) and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 
 from penstock.datastream import StreamExecutionEnvironment

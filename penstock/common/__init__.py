@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.common.absent import missing_name
 from penstock.common.completable_future import CompletableFuture
@@ -33,9 +32,6 @@ from penstock.common.watermark_strategy import (
     WatermarkStrategy,
 )
 
-if TYPE_CHECKING:
-    from penstock.driver.client import JobClient
-
 __all__ = [
     "ByteArraySchema",
     "CompletableFuture",
@@ -48,7 +44,6 @@ __all__ = [
     "ExecutionConfig",
     "InputDependencyConstraint",
     "Instant",
-    "JobClient",
     "JobExecutionResult",
     "JobID",
     "JobStatus",
@@ -70,6 +65,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "JobClient":  # on first use: it knows jobs, which know everything that is imported here
-        return import_module("penstock.driver.client").JobClient
     raise missing_name(__name__, name)

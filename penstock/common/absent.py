@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _SPARK_SOURCE: Final = "read it with Spark: env.from_spark(spark.readStream.format(...).load())"
-_OWN_SINK: Final = "write a penstock.functions.connectors.Sink (a writer and a committer)"
-_OWN_SOURCE: Final = "write a penstock.functions.connectors.Source (an enumerator and a reader) and use env.from_source"
+_OWN_SINK: Final = "write a penstock.connectors.base.Sink (a writer and a committer)"
+_OWN_SOURCE: Final = "write a penstock.connectors.base.Source (an enumerator and a reader) and use env.from_source"
 _NO_JVM: Final = "there is no Flink in a JVM behind Penstock"
 
 # The longest name that fits is taken.

@@ -14,7 +14,7 @@ from penstock.common.absent import explain
 __path__: list[str] = []  # a package to the import system; its modules are found by the alias finder
 
 _MODULES: Final = {
-    "common": "penstock.common",
+    "common": "penstock.compat.common",
     "datastream": "penstock.datastream",
     "metrics": "penstock.common.metrics",
     "version": "penstock.compat.version",

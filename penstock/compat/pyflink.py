@@ -16,8 +16,9 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
+from penstock import pickling
 from penstock.common.absent import explain
 from penstock.common.watermark_strategy import set_per_record_watermarks
 from penstock.errors import ConfigurationError
@@ -29,7 +30,10 @@ _MOVED: Final = {
     "pyflink": "penstock.compat.namespace",
     "pyflink.version": "penstock.compat.version",
     "pyflink.metrics": "penstock.common.metrics",
+    "pyflink.common": "penstock.compat.common",
     "pyflink.common.job_client": "penstock.driver.client",
+    "pyflink.datastream.async_retry_predicates": "penstock.functions.asynchronous",
+    "pyflink.datastream.async_retry_strategies": "penstock.functions.asynchronous",
     "pyflink.datastream.output_tag": "penstock.functions.output_tag",
     "pyflink.datastream.time_domain": "penstock.functions.time_domain",
     "pyflink.datastream.timerservice": "penstock.functions.timerservice",
@@ -106,12 +110,14 @@ def install() -> None:
             "penstock.compat.pyflink.install() before the first `import pyflink`"
         )
     sys.meta_path.insert(0, _finder)
+    pickling.preludes.append(install)  # what a slot unpickles may live in a user's module that imports pyflink
 
 
 def uninstall() -> None:
     """Forget the aliases; modules that were imported through them keep what they have."""
     if installed():
         sys.meta_path.remove(_finder)
+        pickling.preludes.remove(install)
         for name in [name for name in sys.modules if name == _ROOT or name.startswith(f"{_ROOT}.")]:
             del sys.modules[name]
 
@@ -119,30 +125,3 @@ def uninstall() -> None:
 def per_record_watermarks() -> None:
     """Strategies made from now on emit after every record, as Flink would with an infinitely short interval."""
     set_per_record_watermarks(True)
-
-
-class _Installing:
-    """Pickles as a call of `install`."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (install, ())
-
-
-class _Travelling:
-    """Pickles as its content, but with `install` before it: what a slot unpickles may live in a user's module that
-    imports pyflink, and the slot has to import that module to find it."""
-
-    def __init__(self, content: Any) -> None:
-        self._content = content
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_second, (_Installing(), self._content))  # arguments are unpickled in this order
-
-
-def _second(installed: None, content: Any) -> Any:
-    return content
-
-
-def travelling(content: Any) -> Any:
-    """What to pickle instead of `content`, so that a slot knows the aliases when this process does."""
-    return _Travelling(content) if installed() else content

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
-from penstock.engine.exchange_rows import decode_block, encode_block
 from penstock.functions.connectors import (
     Committer,
     Json,
@@ -29,6 +28,7 @@ from penstock.functions.connectors import (
     WriterContext,
 )
 from penstock.records import Block
+from penstock.records.codec import decode_block, encode_block
 from penstock.records.sizes import cut
 
 if TYPE_CHECKING:

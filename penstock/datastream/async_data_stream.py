@@ -7,10 +7,14 @@ from typing import Any
 
 from penstock.common.time import Duration, Interval, Time
 from penstock.common.typeinfo import TypeInformation
-from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from penstock.datastream.data_stream import DataStream
 from penstock.errors import JobDefinitionError
-from penstock.functions.asynchronous import AsyncFunction, AsyncFunctionDescriptor, AsyncRetryStrategy
+from penstock.functions.asynchronous import (
+    NO_RETRY_STRATEGY,
+    AsyncFunction,
+    AsyncFunctionDescriptor,
+    AsyncRetryStrategy,
+)
 from penstock.operators.async_wait import AsyncWaitOperator
 
 

@@ -10,21 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
 
 from penstock.engine.messages import EpochReport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoscaleSettings:
-    least: int
-    most: int
-    target_ms: int  # what an epoch should take
-    up_after: int = 5  # epochs in a row that took longer
-    down_after: int = 30  # epochs in a row that took less than `idle` of it
-    idle: float = 0.3
-    busy: float = 0.5  # of the time all subtasks of the busiest vertex have
-    cooldown: int = 10  # epochs after a change in which nothing is decided: caches fill, the backlog drains
+from penstock.engine.settings import AutoscaleSettings
 
 
 class Autoscaler:

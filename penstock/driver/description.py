@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.engine.settings import JobSettings
@@ -23,3 +24,14 @@ class JobDescription:
     alignments: Mapping[str, WatermarkAlignment] = field(default_factory=dict)  # by operator id of the source
     job_parameters: Mapping[str, str] = field(default_factory=dict)
     rescaled_from: int | None = None  # the parallelism its program gave it, if it was rescaled since
+
+
+PLAN_ONLY: Final = "penstock.job.plan-only"  # for a planner's own process; nobody else sets it
+
+
+class Planned(BaseException):
+    """The program has described its job. No Exception: a program that catches all of those does not catch this."""
+
+    def __init__(self, job: JobDescription) -> None:
+        super().__init__("only the plan was asked for")
+        self.job = job

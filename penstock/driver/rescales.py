@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Future
 
-from penstock.driver.autoscale import Autoscaler, AutoscaleSettings
+from penstock.driver.autoscale import Autoscaler
 from penstock.driver.requests import JobEndedError, Requests
 from penstock.driver.rescaling import PendingRescale, RescaleRequest, RescaleResult
 from penstock.driver.serving import Asked
 from penstock.engine.messages import EpochReport
+from penstock.engine.settings import AutoscaleSettings
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.rescale import adjustable_parallelism, rescaled
 

@@ -6,20 +6,16 @@ consuming vertex, its channel, the row's number on that channel, what it is, and
 
 from __future__ import annotations
 
-import pickle
 import struct
 from collections.abc import Iterator
+from enum import IntEnum
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ProtocolError
-from penstock.pickling import dump_by_value
 from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, Watermark
-from penstock.records import Block, Columns, Rows
-from penstock.records.arrow_ipc import batch_to_bytes, bytes_to_batch
-from penstock.records.sizes import BLOCK_BYTES, part_of
+from penstock.records.codec import BlockKind, decode_block, encoded_blocks
 
 SCHEMA: Final = pa.schema(
     [
@@ -35,12 +31,23 @@ SCHEMA: Final = pa.schema(
 SPARK_SCHEMA: Final = "target int, level int, vertex int, channel int, seq long, kind int, payload binary"
 ACK_LEVEL: Final = 1 << 20
 
-_ROWS, _COLUMNS, _WATERMARK, _IDLE, _BARRIER, _END, ACK = range(7)
-INGEST: Final = 7  # a block Spark read: payload is (split, ordinal, Arrow IPC)
-HEARTBEAT: Final = 8  # says nothing but that the epoch is on
+
+class EventKind(IntEnum):
+    """What a row is. The numbers of blocks are those of `BlockKind`: they are in checkpoints too."""
+
+    ROWS = BlockKind.ROWS
+    COLUMNS = BlockKind.COLUMNS
+    WATERMARK = 2
+    IDLE = 3
+    BARRIER = 4
+    END = 5
+    ACK = 6
+    INGEST = 7  # a block Spark read: payload is (split, ordinal, Arrow IPC)
+    HEARTBEAT = 8  # says nothing but that the epoch is on
+
+
 _LONG = struct.Struct("<q")
 _BARRIER_STRUCT = struct.Struct("<q?")
-_TIMESTAMP = "__timestamp"
 
 
 def encode_event(event: Event) -> Iterator[tuple[int, bytes]]:
@@ -54,63 +61,29 @@ def encode_event(event: Event) -> Iterator[tuple[int, bytes]]:
 def _encode_control(event: Watermark | IdleStatus | Barrier | EndOfData) -> tuple[int, bytes]:
     match event:
         case Watermark(timestamp):
-            return _WATERMARK, _LONG.pack(timestamp)
+            return EventKind.WATERMARK, _LONG.pack(timestamp)
         case IdleStatus(idle):
-            return _IDLE, b"\1" if idle else b"\0"
+            return EventKind.IDLE, b"\1" if idle else b"\0"
         case Barrier(epoch, checkpoint):
-            return _BARRIER, _BARRIER_STRUCT.pack(epoch, checkpoint)
+            return EventKind.BARRIER, _BARRIER_STRUCT.pack(epoch, checkpoint)
         case EndOfData():
-            return _END, b""
+            return EventKind.END, b""
 
 
 def decode_event(kind: int, payload: bytes) -> Event:
     match kind:
-        case 0 | 1:
+        case EventKind.ROWS | EventKind.COLUMNS:
             return Data(decode_block(kind, payload))
-        case 2:
+        case EventKind.WATERMARK:
             return Watermark(_LONG.unpack(payload)[0])
-        case 3:
+        case EventKind.IDLE:
             return IdleStatus(payload == b"\1")
-        case 4:
+        case EventKind.BARRIER:
             epoch, checkpoint = _BARRIER_STRUCT.unpack(payload)
             return Barrier(epoch, checkpoint)
-        case 5:
+        case EventKind.END:
             return EndOfData()
     raise ProtocolError(f"an exchange row of unknown kind {kind} arrived: driver and slots run different versions?")
-
-
-def encoded_blocks(block: Block, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
-    """In parts of at most `limit` bytes, if a record is not larger by itself."""
-    kind, payload = encode_block(block)
-    if len(payload) <= limit or len(block) <= 1:
-        yield kind, payload
-        return
-    del payload  # twice the block is enough to hold
-    middle = len(block) // 2
-    yield from encoded_blocks(part_of(block, 0, middle), limit)
-    yield from encoded_blocks(part_of(block, middle, len(block)), limit)
-
-
-def encode_block(block: Block) -> tuple[int, bytes]:
-    if isinstance(block, Rows):
-        return _ROWS, dump_by_value((block.values, block.timestamps))
-    batch = block.batch
-    if block.timestamps is not None:
-        batch = batch.append_column(_TIMESTAMP, pa.array(block.timestamps))
-    return _COLUMNS, batch_to_bytes(batch)
-
-
-def decode_block(kind: int, payload: bytes) -> Block:
-    if kind == _ROWS:
-        values, timestamps = pickle.loads(payload)
-        return Rows(values, timestamps)
-    batch = bytes_to_batch(payload)
-    index = batch.schema.get_field_index(_TIMESTAMP)
-    if index < 0:
-        return Columns(batch, None)
-    stamps: Any = np.asarray(batch.column(index))
-    names = [name for name in batch.schema.names if name != _TIMESTAMP]
-    return Columns(batch.select(names), stamps)
 
 
 class RowBuffer:

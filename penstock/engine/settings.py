@@ -7,12 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
-from penstock.driver.autoscale import AutoscaleSettings
 from penstock.engine.checkpoint_options import CheckpointMode, checkpoint_options
 from penstock.engine.durations import duration_ms
 from penstock.engine.state_settings import memory_size, state_settings
 from penstock.errors import ConfigurationError
 from penstock.state.choice import StateSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscaleSettings:
+    """When a job changes its parallelism by itself."""
+
+    least: int
+    most: int
+    target_ms: int  # what an epoch should take
+    up_after: int = 5  # epochs in a row that took longer
+    down_after: int = 30  # epochs in a row that took less than `idle` of it
+    idle: float = 0.3
+    busy: float = 0.5  # of the time all subtasks of the busiest vertex have
+    cooldown: int = 10  # epochs after a change in which nothing is decided: caches fill, the backlog drains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,9 @@ from penstock.functions.asynchronous import (
     AsyncFunctionDescriptor,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
+    empty_result_predicate,
+    exception_type_predicate,
+    has_exception_predicate,
 )
 from penstock.functions.base import Function, KeyedStateStore, RuntimeContext
 from penstock.functions.batches import MapBatchesFunction
@@ -99,6 +102,9 @@ __all__ = [
     "TimerService",
     "TwoPhaseCommitSinkFunction",
     "WindowFunction",
+    "empty_result_predicate",
+    "exception_type_predicate",
+    "has_exception_predicate",
 ]
 
 

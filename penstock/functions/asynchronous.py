@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.common.time import Interval
+from penstock.errors import JobDefinitionError
 from penstock.functions.base import Function
 
 ResultPredicate: TypeAlias = Callable[[list[Any]], bool]
@@ -58,8 +59,6 @@ class AsyncRetryStrategy(ABC):
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:
         """One attempt only; PyFlink's name for it."""
-        from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
-
         return NO_RETRY_STRATEGY
 
     @staticmethod
@@ -70,8 +69,6 @@ class AsyncRetryStrategy(ABC):
         exception_predicate: ExceptionPredicate | None,
     ) -> AsyncRetryStrategy:
         """Up to `max_attempts` further attempts, each after the same pause."""
-        from penstock.datastream.async_retry_strategies import FixedDelayRetryStrategy
-
         return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
 
     @staticmethod
@@ -84,8 +81,6 @@ class AsyncRetryStrategy(ABC):
         exception_predicate: ExceptionPredicate | None,
     ) -> AsyncRetryStrategy:
         """Up to `max_attempts` further attempts, each after a longer pause. Delays are milliseconds."""
-        from penstock.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
-
         return ExponentialBackoffDelayRetryStrategy(
             max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
         )
@@ -111,3 +106,116 @@ class AsyncFunctionDescriptor:
         self.capacity = capacity
         self.async_retry_strategy = async_retry_strategy
         self.output_mode = output_mode
+
+
+class RetryPredicate(AsyncRetryPredicate):
+    def __init__(
+        self, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
+    ) -> None:
+        self._result_predicate = result_predicate
+        self._exception_predicate = exception_predicate
+
+    def result_predicate(self) -> ResultPredicate | None:
+        return self._result_predicate
+
+    def exception_predicate(self) -> ExceptionPredicate | None:
+        return self._exception_predicate
+
+
+class NoRetryStrategy(AsyncRetryStrategy):
+    def can_retry(self, current_attempts: int) -> bool:
+        return False
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        return -1
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return RetryPredicate(None, None)
+
+
+NO_RETRY_STRATEGY: Final[AsyncRetryStrategy] = NoRetryStrategy()
+
+
+class FixedDelayRetryStrategy(AsyncRetryStrategy):
+    def __init__(
+        self,
+        max_attempts: int,
+        backoff_time_millis: int,
+        result_predicate: ResultPredicate | None,
+        exception_predicate: ExceptionPredicate | None,
+    ) -> None:
+        _positive(max_attempts=max_attempts, backoff_time_millis=backoff_time_millis)
+        self._max_attempts = max_attempts
+        self._backoff_time_millis = backoff_time_millis
+        self._predicate = RetryPredicate(result_predicate, exception_predicate)
+
+    def can_retry(self, current_attempts: int) -> bool:
+        return current_attempts <= self._max_attempts  # as in Flink the first attempt is not one of them
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        return self._backoff_time_millis
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return self._predicate
+
+
+class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
+    """The delay follows from the number of attempts alone. PyFlink keeps the last one in the strategy, which all
+    requests of a subtask share, so that there one record's retries lengthen another's."""
+
+    def __init__(
+        self,
+        max_attempts: int,
+        initial_delay: int,
+        max_retry_delay: int,
+        multiplier: float,
+        result_predicate: ResultPredicate | None,
+        exception_predicate: ExceptionPredicate | None,
+    ) -> None:
+        _positive(
+            max_attempts=max_attempts,
+            initial_delay=initial_delay,
+            max_retry_delay=max_retry_delay,
+            multiplier=multiplier,
+        )
+        self._max_attempts = max_attempts
+        self._initial_delay = initial_delay
+        self._max_retry_delay = max_retry_delay
+        self._multiplier = multiplier
+        self._predicate = RetryPredicate(result_predicate, exception_predicate)
+
+    def can_retry(self, current_attempts: int) -> bool:
+        return current_attempts <= self._max_attempts
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        delay = self._initial_delay
+        for _ in range(current_attempts - 1):
+            following = int(min(delay * self._multiplier, self._max_retry_delay))
+            if following == delay:
+                break
+            delay = following
+        return delay
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return self._predicate
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if value <= 0:
+            raise JobDefinitionError(f"a retry strategy needs {name} greater than zero, not {value}")
+
+
+def empty_result_predicate(result: list[Any] | None) -> bool:
+    """The service found nothing."""
+    return result is None or len(result) == 0
+
+
+def has_exception_predicate(error: Exception | None) -> bool:
+    """Any error."""
+    return error is not None
+
+
+def exception_type_predicate(error: Exception | None, expected_error_type: type[Exception]) -> bool:
+    """Errors of one type: `functools.partial(exception_type_predicate, expected_error_type=ConnectionError)`."""
+    return isinstance(error, expected_error_type)

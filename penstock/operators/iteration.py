@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.engine.exchange_rows import decode_block, encode_block
 from penstock.operators.base import Operator
 from penstock.records import Block
+from penstock.records.codec import decode_block, encode_block
 from penstock.records.convert import to_columns, to_rows, travels_as_arrow
 
 FEEDBACK = "feedback"

@@ -15,11 +15,10 @@ from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.driver.control import attach
 from penstock.driver.control.resource_manager import ResourceManager
-from penstock.driver.description import JobDescription
+from penstock.driver.description import PLAN_ONLY, JobDescription, Planned
 from penstock.driver.job_master import JobMaster
 from penstock.engine.messages import EpochReport
 from penstock.errors import ConfigurationError, CorruptSnapshotError, StorageError
-from penstock.service.plan_only import PLAN_ONLY, Planned
 
 if TYPE_CHECKING:
     from penstock.driver.client import JobClient, RunningJob

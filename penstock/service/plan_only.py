@@ -14,25 +14,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from penstock.driver.control.home import read_json
 from penstock.errors import JobDefinitionError
 from penstock.service.program import Program
 from penstock.service.submission import python_path
-
-if TYPE_CHECKING:
-    from penstock.driver.description import JobDescription
-
-PLAN_ONLY: Final = "penstock.job.plan-only"  # for a planner's own process; nobody else sets it
-
-
-class Planned(BaseException):
-    """The program has described its job. No Exception: a program that catches all of those does not catch this."""
-
-    def __init__(self, job: JobDescription) -> None:
-        super().__init__("only the plan was asked for")
-        self.job = job
 
 
 def plan_of(

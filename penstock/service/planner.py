@@ -10,10 +10,9 @@ from typing import Any
 from penstock.common.global_configuration import GlobalConfiguration
 from penstock.driver.control.facts import FactsRecorder
 from penstock.driver.control.home import read_json, this_process, write_json
-from penstock.driver.description import JobDescription
+from penstock.driver.description import PLAN_ONLY, JobDescription, Planned
 from penstock.errors import PenstockError
 from penstock.service.documents import jobs as documents
-from penstock.service.plan_only import PLAN_ONLY, Planned
 from penstock.service.program import Program, ProgramError, run_program
 
 

@@ -13,16 +13,23 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
-import pyspark
 
 from penstock.errors import PenstockError
 from penstock.testing.kill import Target, kill
 
-_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+
+
+def spark_class() -> str:
+    """The script that starts a process of Spark's. Found without importing PySpark: nothing of it runs in this one."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise PenstockError("a standalone cluster is made from the PySpark package: install penstock[spark]")
+    return str(Path(spec.origin).parent / "bin" / "spark-class")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +81,7 @@ def standalone_cluster(
         log = folder / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [_CLASS, command, "--host", host, *arguments],
+                [spark_class(), command, "--host", host, *arguments],
                 env={**environment, "SPARK_LOCAL_IP": host},
                 stdout=output,
                 stderr=subprocess.STDOUT,

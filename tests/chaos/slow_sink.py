@@ -28,8 +28,8 @@ from penstock.connectors.file_sink import committed_files
 from penstock.driver.admission import FIRST_RECORDS
 from penstock.service.endpoint import Endpoint
 from tests.chaos.slow_sink_job import KEYS
-from tests.jobmanager.programs import jobmanager
 from tests.servers.browser import find
+from tests.service.programs import jobmanager
 
 SHOT: Final = Path(__file__).parents[2] / "reports" / "web" / "slow-sink-on-spark.png"
 SINK: Final = "files"

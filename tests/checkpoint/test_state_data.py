@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock import state
+from penstock.checkpoint import state_data
+from penstock.checkpoint.savepoint_writer import SavepointWriter
 from penstock.common import Configuration, Duration, Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.connectors.datagen import DataGeneratorSource
@@ -89,29 +90,31 @@ def saved(sink: str, tmp_path: Path) -> str:
 
 
 def test_every_kind_of_state_is_a_table(saved: str) -> None:
-    count = state.read(saved, "many", "count").to_arrow()
+    count = state_data.read(saved, "many", "count").to_arrow()
     assert count.column_names == ["key_group", "key", "value"]
     rows = {row["key"]: row for row in count.to_pylist()}
     assert sorted(rows) == list(range(10))
     assert all(row["key_group"] == key_group(key, 128) for key, row in rows.items())
     done = rows[0]["value"]
     assert 0 < done < 200
-    lists = {entry.key: entry.value for entry in state.read(saved, "many", "all")}
+    lists = {entry.key: entry.value for entry in state_data.read(saved, "many", "all")}
     assert {key: len(values) for key, values in lists.items()} == {key: row["value"] for key, row in rows.items()}
-    assert {entry.key: set(entry.value) for entry in state.read(saved, "many", "by-parity")} == {
+    assert {entry.key: set(entry.value) for entry in state_data.read(saved, "many", "by-parity")} == {
         key: {"odd" if key % 2 else "even"} for key in range(10)
     }
-    last = state.read(saved, "many", "last").to_pandas()
+    last = state_data.read(saved, "many", "last").to_pandas()
     assert (last["value"] % 10 == last["key"]).all()
     assert (last["last_update"] > 0).all()
-    timers = state.read(saved, "many", "timer-event").to_arrow()
+    timers = state_data.read(saved, "many", "timer-event").to_arrow()
     assert sorted(timers.column("timestamp").to_pylist()) == [10**9 + key for key in range(10)]
 
 
 def test_state_of_windows_has_the_window(saved: str) -> None:
-    names = {name for uid, name, _ in state.list_states(saved) if uid == "windows" and not name.startswith("timer")}
+    names = {
+        name for uid, name, _ in state_data.list_states(saved) if uid == "windows" and not name.startswith("timer")
+    }
     assert names
-    table = state.read(saved, "windows", names.pop()).to_arrow()
+    table = state_data.read(saved, "windows", names.pop()).to_arrow()
     assert set(table.column("window_end").to_pylist()) <= {1000, 2000}
     assert {"window_start", "window_end", "key"} <= set(table.column_names)
 
@@ -120,12 +123,12 @@ def test_a_checkpoint_is_read_like_a_savepoint(sink: str, tmp_path: Path) -> Non
     client = start(tmp_path, "job", sink)
     client.get_job_execution_result().result()
     (folder,) = (f.parent for f in (tmp_path / "job/checkpoints").glob("*/manifest.json"))
-    assert {e.key: e.value for e in state.read(str(folder), "many", "count")} == dict.fromkeys(range(10), 200)
+    assert {e.key: e.value for e in state_data.read(str(folder), "many", "count")} == dict.fromkeys(range(10), 200)
 
 
 def test_what_is_not_there_is_said_with_what_is(saved: str) -> None:
     with pytest.raises(PenstockError, match=r"no entries of state 'cuont' of operator 'many'.*many: count"):
-        state.read(saved, "many", "cuont")
+        state_data.read(saved, "many", "cuont")
 
 
 def test_a_damaged_file_is_not_read(saved: str) -> None:
@@ -134,7 +137,7 @@ def test_a_damaged_file_is_not_read(saved: str) -> None:
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
     with pytest.raises(CorruptSnapshotError, match="checksum"):
-        state.read(saved, "many", "count")
+        state_data.read(saved, "many", "count")
 
 
 def test_one_key_of_a_running_job_can_be_queried(sink: str, tmp_path: Path) -> None:
@@ -170,14 +173,14 @@ def test_a_job_starts_from_state_that_was_written_for_it(form: str, sink: str, t
         "pairs": [(key, 1000) for key in range(10)],
         "dict": dict.fromkeys(range(10), 1000),
     }[form]
-    writer = state.SavepointWriter.new().with_state("many", "count", data, key="user", value="total")
+    writer = SavepointWriter.new().with_state("many", "count", data, key="user", value="total")
     path = writer.write(str(tmp_path / "written"))
     start(tmp_path, "job", sink, path).get_job_execution_result().result()
     assert sorted(ListSink.results(sink)) == [(key, 1200, 200) for key in range(10)]
 
 
 def test_a_savepoint_written_anew_resumes_exactly(saved: str, sink: str, tmp_path: Path) -> None:
-    path = state.SavepointWriter.from_existing(saved).write(str(tmp_path / "copy"))
+    path = SavepointWriter.from_existing(saved).write(str(tmp_path / "copy"))
     start(tmp_path, "new", sink, path).get_job_execution_result().result()
     assert sorted(ListSink.results(sink)) == [(key, 200, 200) for key in range(10)]
     counted: dict[int, int] = {}
@@ -187,15 +190,15 @@ def test_a_savepoint_written_anew_resumes_exactly(saved: str, sink: str, tmp_pat
 
 
 def test_operators_are_renamed_keys_dropped_and_values_changed(saved: str, sink: str, tmp_path: Path) -> None:
-    before = {entry.key: entry.value for entry in state.read(saved, "many", "count")}
+    before = {entry.key: entry.value for entry in state_data.read(saved, "many", "count")}
     path = (
-        state.SavepointWriter.from_existing(saved)
+        SavepointWriter.from_existing(saved)
         .map_values("many", "count", lambda key, value: value + 10_000)
         .drop_keys("many", lambda key: key >= 5)
         .rename_operator("many", "renamed")
         .write(str(tmp_path / "changed"))
     )
-    assert "many" not in {uid for uid, *_ in state.list_states(path)}
+    assert "many" not in {uid for uid, *_ in state_data.list_states(path)}
     start(tmp_path, "new", sink, path, uid="renamed").get_job_execution_result().result()
     found = {key: (count, elements) for key, count, elements in ListSink.results(sink)}
     assert found == dict.fromkeys(range(5), (10200, 200)) | {
@@ -204,16 +207,16 @@ def test_operators_are_renamed_keys_dropped_and_values_changed(saved: str, sink:
 
 
 def test_an_operator_is_removed_with_all_it_has(saved: str, sink: str, tmp_path: Path) -> None:
-    writer = state.SavepointWriter.from_existing(saved).remove_operator("many").remove_operator("numbers")
+    writer = SavepointWriter.from_existing(saved).remove_operator("many").remove_operator("numbers")
     path = writer.write(str(tmp_path / "less"))
-    assert {uid for uid, *_ in state.list_states(path)} == {"windows"}
+    assert {uid for uid, *_ in state_data.list_states(path)} == {"windows"}
     ListSink.clear(sink)
     start(tmp_path, "new", sink, path).get_job_execution_result().result()
     assert sorted(ListSink.results(sink)) == [(key, 200, 200) for key in range(10)]
 
 
 def test_mistakes_are_refused(saved: str, tmp_path: Path) -> None:
-    writer = state.SavepointWriter.from_existing(saved)
+    writer = SavepointWriter.from_existing(saved)
     with pytest.raises(PenstockError, match="no state of operator 'nobody'; there is of"):
         writer.remove_operator("nobody")
     with pytest.raises(JobDefinitionError, match="'numbers' already"):

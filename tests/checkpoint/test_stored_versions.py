@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock import state
 from penstock.checkpoint import manifest as manifests
-from penstock.checkpoint import savepoint
+from penstock.checkpoint import savepoint, state_data
 from penstock.common import Configuration
 from penstock.state import snapshot_file
 from penstock.testing import ListSink
@@ -64,10 +63,10 @@ def test_a_job_folder_of_version_1_is_gone_on_with(sink: str, tmp_path: Path) ->
 @pytest.mark.parametrize("sample", sorted(SAMPLES))
 def test_a_stored_sample_can_be_read_as_data(sample: str) -> None:
     path = str(SAMPLES[sample])
-    counts = {entry.key: entry.value for entry in state.read(path, "states", "count")}
+    counts = {entry.key: entry.value for entry in state_data.read(path, "states", "count")}
     assert sorted(counts) == [f"k{key}" for key in range(6)]
-    assert {e.key: len(e.value) for e in state.read(path, "states", "seen")} == counts
-    assert {e.key: sum(e.value.values()) for e in state.read(path, "states", "by-parity")} == counts
+    assert {e.key: len(e.value) for e in state_data.read(path, "states", "seen")} == counts
+    assert {e.key: sum(e.value.values()) for e in state_data.read(path, "states", "by-parity")} == counts
 
 
 def test_every_version_that_is_written_or_read_has_a_sample() -> None:

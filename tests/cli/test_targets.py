@@ -25,8 +25,8 @@ from penstock.service.endpoint import UnreachableError
 from penstock.service.program import Program
 from penstock.service.submission import Submission, facts_without_a_job
 from tests.cli.programs import command
-from tests.jobmanager.jobs import eventually
-from tests.jobmanager.programs import ENDLESS, program
+from tests.driver.jobs import eventually
+from tests.service.programs import ENDLESS, program
 
 
 def _told(home: Path, job_id: str, name: str, state: str = "FINISHED") -> str:

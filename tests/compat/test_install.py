@@ -16,6 +16,7 @@ from penstock.common import watermark_strategy
 from penstock.common.watermark_strategy import WatermarkStrategy, set_per_record_watermarks
 from penstock.compat import pyflink as compat
 from penstock.errors import ConfigurationError
+from penstock.pickling import travelling
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("pyflink_aliases")
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("pyflink_aliases")
 @pytest.mark.parametrize(
     ("alias", "home"),
     [
-        ("pyflink.common", "penstock.common"),
+        ("pyflink.common", "penstock.compat.common"),
         ("pyflink.common.typeinfo", "penstock.common.typeinfo"),
         ("pyflink.common.watermark_strategy", "penstock.common.watermark_strategy"),
         ("pyflink.common.job_client", "penstock.driver.client"),
@@ -56,7 +57,7 @@ def test_install_twice_is_install_once_and_uninstall_forgets_every_alias() -> No
         import_module("pyflink.common")
     compat.uninstall()
     compat.install()
-    assert import_module("pyflink").common is import_module("penstock.common")
+    assert import_module("pyflink").common is import_module("penstock.compat.common")
 
 
 def test_real_pyflink_that_is_loaded_already_is_not_replaced_behind_its_users_back() -> None:
@@ -148,7 +149,7 @@ def test_a_slot_that_must_import_a_users_module_knows_the_aliases_by_then(tmp_pa
     sys.path.insert(0, str(tmp_path))
     try:
         function = import_module("users_pyflink_job").Twice()
-        data = cloudpickle.dumps(compat.travelling(function))
+        data = cloudpickle.dumps(travelling(function))
     finally:
         sys.path.remove(str(tmp_path))
         sys.modules.pop("users_pyflink_job", None)
@@ -158,7 +159,7 @@ def test_a_slot_that_must_import_a_users_module_knows_the_aliases_by_then(tmp_pa
 def test_without_the_aliases_nothing_travels_but_the_content() -> None:
     compat.uninstall()
     content = object()
-    assert compat.travelling(content) is content
+    assert travelling(content) is content
 
 
 def test_a_kafka_program_of_pyflink_builds_with_its_own_imports() -> None:

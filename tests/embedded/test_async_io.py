@@ -17,8 +17,12 @@ from hypothesis import strategies as st
 from penstock.common import Time
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import AsyncFunction, AsyncRetryStrategy, DataStream, StreamExecutionEnvironment
-from penstock.datastream.async_retry_predicates import empty_result_predicate, has_exception_predicate
-from penstock.datastream.functions import AsyncFunctionDescriptor, ProcessFunction
+from penstock.datastream.functions import (
+    AsyncFunctionDescriptor,
+    ProcessFunction,
+    empty_result_predicate,
+    has_exception_predicate,
+)
 from penstock.operators.async_wait import AsyncWaitOperator
 from penstock.protocol.events import Watermark
 from penstock.testing import (

@@ -30,11 +30,11 @@ from penstock.datastream import (
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.requests import SavepointRequest
-from penstock.engine.exchange_rows import decode_block
 from penstock.engine.messages import EpochReport
 from penstock.operators.iteration import IterationTail
 from penstock.protocol.events import Watermark
 from penstock.records import Block, Columns, Rows
+from penstock.records.codec import decode_block
 from penstock.runtime.embedded.crash import CrashPoint
 from penstock.testing import (
     BarrierMode,

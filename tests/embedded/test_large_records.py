@@ -15,12 +15,13 @@ from penstock.connectors.base import Source
 from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import ColumnGenerator, DataGeneratorSource
 from penstock.connectors.files import FileSource
-from penstock.engine.exchange_rows import decode_event, encode_event, encoded_blocks
+from penstock.engine.exchange_rows import decode_event, encode_event
 from penstock.engine.settings import JobSettings
 from penstock.graph.partitioner import Broadcast, Hash, Partitioner, Rebalance
 from penstock.operators.routing import create_router
 from penstock.protocol.events import Barrier, Data, Event
 from penstock.records import Block, Columns, Rows
+from penstock.records.codec import encoded_blocks
 from penstock.records.sizes import BLOCK_BYTES, about, bytes_of, cut, gathered, within
 from penstock.testing import EmbeddedJob, ListSink
 from tests.embedded.jobs import CountOperator, Pipeline, key_of, master_of, memory_storage

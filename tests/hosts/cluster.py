@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.standalone import _CLASS, _MASTER, _WORKER, _wait_for
+from penstock.testing.standalone import _MASTER, _WORKER, _wait_for, spark_class
 from tests.chaos.cluster import REPOSITORY, Driver
 from tests.hosts.network import Host, Network, network
 
@@ -85,7 +85,7 @@ class Cluster:
         }
         with log.open("wb") as output:
             self.daemons[name] = subprocess.Popen(
-                host.command(_CLASS, command, "--host", host.address, *arguments),
+                host.command(spark_class(), command, "--host", host.address, *arguments),
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -7,9 +7,9 @@ from typing import Final
 from tests.mutants.sabotage import Mutant
 
 _SOCKETS: Final = "tests/connectors/test_socket_source.py"
-_STRANGERS: Final = "tests/slot/test_strangers.py"
-_CHALLENGE: Final = "tests/jobmanager/test_challenge.py"
-_CROSSING: Final = "tests/slot/test_errors_cross.py"
+_STRANGERS: Final = "tests/runtime/test_strangers.py"
+_CHALLENGE: Final = "tests/service/test_challenge.py"
+_CROSSING: Final = "tests/runtime/test_errors_cross.py"
 _SPECIFICATION: Final = "tests/embedded/test_changed_specification.py"
 _HOSTILE: Final = "tests/embedded/test_hostile_runs.py"
 _LAST: Final = "tests/embedded/test_last_checkpoint.py"
@@ -19,8 +19,8 @@ _SENDERS: Final = "tests/embedded/test_changed_senders.py"
 _FLOATS: Final = "tests/embedded/test_float_keys.py"
 _VALUES: Final = "tests/embedded/test_values_not_objects.py"
 _CAPTURE: Final = "tests/datastream/test_capture.py"
-_REGISTRY: Final = "tests/slot/test_registry.py"
-_ATTEMPTS: Final = "tests/slot/test_attempts.py"
+_REGISTRY: Final = "tests/runtime/test_registry.py"
+_ATTEMPTS: Final = "tests/runtime/test_attempts.py"
 _ONE_ANSWER: Final = "tests/contract/test_one_answer.py"
 _STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
 
@@ -80,7 +80,7 @@ _CHECKPOINTS: Final = (
         old="        if self._storage.put_new(path, data) or (present := self._storage.get(path)) == data:\n            return\n",
         new='        self._storage.put(path, data)\n        return\n        present = b""\n',
         tests=(
-            "tests/jobmanager/test_planning.py::test_a_plan_of_a_failed_attempt_that_the_store_carries_out_late_is_not_run_again",
+            "tests/driver/test_planning.py::test_a_plan_of_a_failed_attempt_that_the_store_carries_out_late_is_not_run_again",
         ),
     ),
     Mutant(
@@ -102,7 +102,7 @@ _CHECKPOINTS: Final = (
         file="penstock/driver/repeated_failures.py",
         old="        self._in_a_row += 1\n",
         new="        pass\n",
-        tests=("tests/jobmanager/test_repeated_failures.py::test_a_job_with_a_bug_says_so_while_it_is_tried_again",),
+        tests=("tests/driver/test_repeated_failures.py::test_a_job_with_a_bug_says_so_while_it_is_tried_again",),
     ),
     Mutant(
         name="output is committed before its manifest",
@@ -161,7 +161,7 @@ _EVENT_TIME: Final = (
     ),
     Mutant(
         name="a block of any number of bytes",
-        file="penstock/engine/exchange_rows.py",
+        file="penstock/records/codec.py",
         old="if len(payload) <= limit or len(block) <= 1:",
         new="if True:",
         tests=("tests/embedded/test_large_records.py::test_no_exchange_row_is_larger_than_a_block_may_be",),
@@ -368,7 +368,7 @@ _SINKS_AND_SPARK: Final = (
         file="penstock/driver/sink_commits.py",
         old="                committer.take_over()",
         new="                pass",
-        tests=("tests/jobmanager/test_sink_commits.py::test_all_sinks_take_over_before_the_first_of_them_commits",),
+        tests=("tests/driver/test_sink_commits.py::test_all_sinks_take_over_before_the_first_of_them_commits",),
     ),
     Mutant(
         name="what a dead process left is never swept",
@@ -516,7 +516,7 @@ _HOSTS: Final = (
         file="penstock/runtime/connection/liveness.py",
         old="    if sock.family not in (socket.AF_INET, socket.AF_INET6):",
         new="    if True:",
-        tests=("tests/slot/test_liveness.py",),
+        tests=("tests/runtime/test_liveness.py",),
     ),
     Mutant(
         name="a replaced driver blames its files",
@@ -591,7 +591,7 @@ _WAYS_IN: Final = (
         file="penstock/service/rest/guard.py",
         old="            if expected is None:\n",
         new="            if False:\n",
-        tests=("tests/jobmanager/test_rest.py::test_without_the_token_only_the_page_is_open",),
+        tests=("tests/service/test_rest.py::test_without_the_token_only_the_page_is_open",),
     ),
     Mutant(
         name="a request can be repeated by who overheard it",
@@ -612,7 +612,7 @@ _WAYS_IN: Final = (
         file="penstock/common/redaction.py",
         old="            text = pattern.sub(shown, text)",
         new="            pass",
-        tests=("tests/jobmanager/test_hidden_secrets.py",),
+        tests=("tests/service/test_hidden_secrets.py",),
     ),
 )
 

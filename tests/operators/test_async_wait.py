@@ -13,14 +13,14 @@ import pytest
 
 from penstock.common import Time
 from penstock.datastream import AsyncDataStream, AsyncFunction, AsyncRetryStrategy, StreamExecutionEnvironment
-from penstock.datastream.async_retry_predicates import (
+from penstock.datastream.functions import (
+    AsyncFunctionDescriptor,
     empty_result_predicate,
     exception_type_predicate,
     has_exception_predicate,
 )
-from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
-from penstock.datastream.functions import AsyncFunctionDescriptor
 from penstock.errors import JobDefinitionError, UserFunctionError
+from penstock.functions.asynchronous import NO_RETRY_STRATEGY
 from penstock.operators.async_wait import AsyncWaitOperator
 from penstock.testing import OperatorHarness
 from tests.operators.virtual_time import VirtualTimeLoop

@@ -11,8 +11,8 @@ import pytest
 from penstock.driver.control.home import JobHome
 from penstock.service.known_job import KnownJob
 from tests.cli.programs import command
-from tests.jobmanager.jobs import eventually
-from tests.jobmanager.programs import ENDLESS, program
+from tests.driver.jobs import eventually
+from tests.service.programs import ENDLESS, program
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock import state
-from penstock.checkpoint import savepoint
+from penstock.checkpoint import savepoint, state_data
 from penstock.common import Configuration
 from penstock.connectors.file_sink import FileSink, committed_files
 from penstock.datastream import StreamExecutionEnvironment
@@ -49,7 +48,7 @@ def stop(client: JobClient, folder: Path, name: str) -> str:
 def test_from_spark_to_embedded_and_back(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "moved").mkdir()
     first = stop(start(tmp_path, "spark", "one", 2, None), tmp_path, "one")
-    counts = state.read(first, "running", "count").to_spark(spark)
+    counts = state_data.read(first, "running", "count").to_spark(spark)
     assert {field.name for field in counts.schema} == {"key_group", "key", "value"}
     assert counts.count() > 0
     second = stop(start(tmp_path, "embedded", "two", 3, first), tmp_path, "two")

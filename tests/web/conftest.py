@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from penstock.service.endpoint import Endpoint
-from tests.jobmanager.programs import jobmanager
 from tests.servers.browser import find
 from tests.servers.fixtures import unavailable
 from tests.servers.jars import ServerUnavailable
+from tests.service.programs import jobmanager
 from tests.web.pages import PATIENCE_MS, SHOTS
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from penstock.service.endpoint import Endpoint
-from tests.jobmanager.programs import ENDLESS
+from tests.service.programs import ENDLESS
 
 SHOTS = Path(__file__).parents[2] / "reports" / "web"
 CLICKS = ENDLESS.replace("enable_checkpointing(10)", "enable_checkpointing(200)")

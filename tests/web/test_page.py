@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from penstock.cli.jobmanager import ui
 from penstock.service.endpoint import Endpoint
-from tests.jobmanager.jobs import eventually
-from tests.jobmanager.programs import FAILING, jobmanager, program
+from tests.driver.jobs import eventually
+from tests.service.programs import FAILING, jobmanager, program
 from tests.web.pages import CLICKS, LAPTOP, PHONE, act, figure, held, number, open_page, shoot, state, submit
 
 SLOW = """

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from penstock.service.endpoint import Endpoint
-from tests.jobmanager.jobs import eventually
-from tests.jobmanager.programs import FAILING, jobmanager, program
+from tests.driver.jobs import eventually
+from tests.service.programs import FAILING, jobmanager, program
 from tests.web.pages import CLICKS, act, figure, held, number, open_page, state, submit
 
 TALL = (1280, 1700)

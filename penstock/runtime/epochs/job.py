@@ -24,7 +24,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.checkpoint.driver_storage import DriverStorage
-from penstock.compat.pyflink import travelling
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
 from penstock.driver.restart import RestartState, is_final
@@ -39,6 +38,7 @@ from penstock.errors import (
     blame,
     from_text,
 )
+from penstock.pickling import travelling
 from penstock.runtime.epochs.callbacks import close_unused_callbacks
 from penstock.runtime.epochs.client import RegistryAddress
 from penstock.runtime.epochs.executors import ExecutorWatch, executor_hosts, runs_in_driver, say_loopback

@@ -10,15 +10,7 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from penstock.engine.exchange_rows import (
-    ACK,
-    ACK_LEVEL,
-    HEARTBEAT,
-    INGEST,
-    RowBuffer,
-    decode_event,
-    encode_event,
-)
+from penstock.engine.exchange_rows import ACK_LEVEL, EventKind, RowBuffer, decode_event, encode_event
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.engine.settings import JobSettings
 from penstock.engine.snapshot_writer import SnapshotWriter
@@ -105,9 +97,9 @@ class LevelRun:
         payloads = batch.column(6)
         for index, kind in enumerate(kinds):
             payload = payloads[index].as_py()
-            if kind == INGEST:
+            if kind == EventKind.INGEST:
                 self._arrived.append((vertices[index], channels[index], sequences[index], payload))
-            elif kind == HEARTBEAT:
+            elif kind == EventKind.HEARTBEAT:
                 continue
             elif self._order is None:
                 raise ProtocolError(f"a row of kind {kind} reached level {self._level}, which has only sources")
@@ -228,7 +220,7 @@ class LevelRun:
             recovered=held.recovered,
             slot=self._slot_name,
         )
-        self._buffer.add(self._slot, ACK_LEVEL, int(task.vertex), 0, 0, ACK, dump_by_value(ack))
+        self._buffer.add(self._slot, ACK_LEVEL, int(task.vertex), 0, 0, EventKind.ACK, dump_by_value(ack))
 
     def failed_task(self, task: TaskId) -> FailedTask:
         vertex = self._graph.vertex(task)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from penstock.engine.exchange_rows import HEARTBEAT, INGEST, RowBuffer
+from penstock.engine.exchange_rows import EventKind, RowBuffer
 from penstock.errors import SlotError
 from penstock.records.arrow_ipc import batch_to_bytes
 from penstock.runtime.epochs.client import RegistryAddress, SlotStream, open_slot
@@ -99,7 +99,7 @@ def ingest_relay(vertex: int, parallelism: int, split: str | None) -> Callable[[
                     ordinal = key_group(name, 1 << 30)
                     target = ordinal % parallelism
                 payload = pickle.dumps((str(name), ordinal, batch_to_bytes(part)), protocol=5)
-                if buffer.add(target, 0, vertex, partition, seq, INGEST, payload):
+                if buffer.add(target, 0, vertex, partition, seq, EventKind.INGEST, payload):
                     yield from _taken(buffer)
                 seq += 1
         yield from _taken(buffer)
@@ -130,7 +130,7 @@ def heartbeat_relay(slots: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]
         for batch in batches:
             buffer = RowBuffer()
             for value in batch.column(batch.schema.get_field_index("value")).to_pylist():
-                buffer.add(value % slots, 0, -1, 0, 0, HEARTBEAT, b"")
+                buffer.add(value % slots, 0, -1, 0, 0, EventKind.HEARTBEAT, b"")
             yield from _taken(buffer)
 
     return relay

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.driver.control.home import is_running, read_json
 from penstock.service.endpoint import Endpoint
-from tests.jobmanager.jobs import eventually
+from tests.driver.jobs import eventually
 
 ROOT = Path(__file__).parents[2]
 

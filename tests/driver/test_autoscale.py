@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.driver.autoscale import Autoscaler, AutoscaleSettings, busy_ratio, decide
+from penstock.driver.autoscale import Autoscaler, busy_ratio, decide
 from penstock.engine.messages import EpochReport
-from penstock.engine.settings import JobSettings
+from penstock.engine.settings import AutoscaleSettings, JobSettings
 
 SETTINGS = AutoscaleSettings(least=1, most=8, target_ms=100, up_after=3, down_after=4, cooldown=2)
 

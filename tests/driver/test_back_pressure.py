@@ -22,8 +22,8 @@ from penstock.records import Block
 from penstock.service.dispatcher import Dispatcher
 from penstock.service.rest.app import create_app
 from penstock.testing import ListSink
-from tests.jobmanager.jobs import eventually
-from tests.jobmanager.served import served
+from tests.driver.jobs import eventually
+from tests.service.served import served
 
 SOURCE, SINK = VertexId(0), VertexId(1)
 TARGET_MS = 100

@@ -22,8 +22,8 @@ from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs import slot as process
 from penstock.runtime.epochs.client import RegistryAddress, open_slot
 from penstock.runtime.epochs.registry import SlotRegistry
-from tests.jobmanager.jobs import eventually
-from tests.slot.test_wire import plan
+from tests.driver.jobs import eventually
+from tests.runtime.test_wire import plan
 
 
 def test_a_slot_that_is_sampled_while_it_registers_is_told_its_job_first_and_whole() -> None:

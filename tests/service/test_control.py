@@ -28,7 +28,7 @@ from penstock.errors import NoCheckpointError, NoResourceAvailableError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.service.documents.jobs import details
 from penstock.service.endpoint import Endpoint, StrangerError
-from tests.jobmanager.jobs import endless, eventually
+from tests.driver.jobs import endless, eventually
 
 
 def _endpoint(home: Path, job_id: str) -> Endpoint:

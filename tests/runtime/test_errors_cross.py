@@ -30,8 +30,8 @@ from penstock.runtime.epochs.job import _Attempt
 from penstock.runtime.epochs.registry import SlotRegistry
 from penstock.runtime.epochs.slot import SlotJob, SlotProcess
 from penstock.testing import EmbeddedJob, ListSink
+from tests.driver.jobs import eventually
 from tests.embedded.jobs import counting_job, master_of, memory_storage, numbered_script, settings
-from tests.jobmanager.jobs import eventually
 
 
 def job_of() -> JobDescription:

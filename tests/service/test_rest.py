@@ -37,9 +37,9 @@ from penstock.service.prometheus import METRICS
 from penstock.service.rest import programs
 from penstock.service.rest.app import create_app
 from penstock.service.uploads import Uploads
-from tests.jobmanager.jobs import endless, eventually
-from tests.jobmanager.programs import ENDLESS, FAILING, program
-from tests.jobmanager.served import served
+from tests.driver.jobs import endless, eventually
+from tests.service.programs import ENDLESS, FAILING, program
+from tests.service.served import served
 
 ROOT = Path(__file__).parents[2]
 

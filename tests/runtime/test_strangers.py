@@ -26,8 +26,8 @@ from penstock.runtime.epochs.client import RegistryAddress, _Starting, open_slot
 from penstock.runtime.epochs.registry import SlotRegistry
 from penstock.runtime.epochs.slot import SlotJob
 from tests.connectors.tcp import TIMEOUT_S
-from tests.jobmanager.jobs import eventually
-from tests.slot.test_wire import plan, tcp_pair
+from tests.driver.jobs import eventually
+from tests.runtime.test_wire import plan, tcp_pair
 
 _FRAME = struct.Struct("<IB")
 _SILENT = 200

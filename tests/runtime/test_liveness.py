@@ -28,7 +28,7 @@ def _namespaces() -> bool:
 @pytest.mark.skipif(not _namespaces(), reason="no network namespaces here")
 def test_a_slot_whose_host_vanishes_is_lost_to_the_driver_and_to_its_relays_and_a_busy_one_is_not() -> None:
     run = subprocess.run(
-        ["unshare", "-rn", sys.executable, "-m", "tests.slot.vanishing"],
+        ["unshare", "-rn", sys.executable, "-m", "tests.runtime.vanishing"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 
 from penstock.service.rest.guard import App
-from tests.jobmanager.jobs import eventually
+from tests.driver.jobs import eventually
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from penstock.protocol.ids import TaskId, VertexId
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.client import RegistryAddress, open_slot
 from penstock.runtime.epochs.registry import SlotRegistry
+from tests.driver.jobs import eventually
 from tests.embedded.jobs import master_of
-from tests.jobmanager.jobs import eventually
-from tests.slot.test_errors_cross import job_of, planned, slot_of, storage
+from tests.runtime.test_errors_cross import job_of, planned, slot_of, storage
 
 __all__ = ["storage"]
 

@@ -16,8 +16,8 @@ from penstock.service.known_job import KnownJob
 from penstock.service.program import Program
 from penstock.service.submission import Submission
 from penstock.testing.kill import Target, kill
-from tests.jobmanager.jobs import eventually
-from tests.jobmanager.programs import ENDLESS, FAILING, jobmanager, program, start_jobmanager
+from tests.driver.jobs import eventually
+from tests.service.programs import ENDLESS, FAILING, jobmanager, program, start_jobmanager
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.driver.control import flame_graph as module
 from penstock.driver.control.flame_graph import FlameGraphs, flame_graph
 from penstock.engine.sampling import Place, Sample
-from tests.jobmanager.jobs import eventually
+from tests.driver.jobs import eventually
 
 A, B, C, D = (Place(f"job.{name}:1", "job") for name in "abcd")
 

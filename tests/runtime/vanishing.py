@@ -1,4 +1,4 @@
-"""In a network of its own: `unshare -rn python -m tests.slot.vanishing`. Its only link goes down, as when a host's cable is
+"""In a network of its own: `unshare -rn python -m tests.runtime.vanishing`. Its only link goes down, as when a host's cable is
 pulled: nobody is told. Prints what was noticed, for test_liveness."""
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from penstock.driver.control.home import JobHome
 from penstock.service.dispatcher import Dispatcher
 from penstock.service.program import Program
 from penstock.service.rest.app import create_app
-from tests.jobmanager.jobs import eventually
-from tests.jobmanager.programs import program
-from tests.jobmanager.served import served
+from tests.driver.jobs import eventually
+from tests.service.programs import program
+from tests.service.served import served
 
 SECRETS = {
     "fs.azure.account.key.acct.dfs.core.windows.net": "hush-azure==",

@@ -14,7 +14,7 @@ from penstock.service.dispatcher import Dispatcher
 from penstock.service.driver_log import shorten
 from penstock.service.history import MAX_JOBS, prune, prune_unattended
 from penstock.service.known_job import known_jobs
-from tests.jobmanager.jobs import endless, eventually
+from tests.driver.jobs import endless, eventually
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from penstock.driver.control.home import JobHome
-from tests.jobmanager.jobs import eventually
-from tests.jobmanager.programs import ENDLESS, jobmanager, program
+from tests.driver.jobs import eventually
+from tests.service.programs import ENDLESS, jobmanager, program
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 

@@ -1,0 +1,62 @@
+"""Blocks as bytes: what moves between processes, and what a loop keeps in its state.
+
+The numbers of `BlockKind` and both encodings are in stored checkpoints: new ones may be added, these stay.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.pickling import dump_by_value
+from penstock.records.arrow_ipc import batch_to_bytes, bytes_to_batch
+from penstock.records.blocks import Block, Columns, Rows
+from penstock.records.sizes import BLOCK_BYTES, part_of
+
+_TIMESTAMP = "__timestamp"
+
+
+class BlockKind(IntEnum):
+    """How a block is encoded."""
+
+    ROWS = 0  # pickled values and timestamps
+    COLUMNS = 1  # Arrow IPC, timestamps in a column of their own
+
+
+def encoded_blocks(block: Block, limit: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
+    """In parts of at most `limit` bytes, if a record is not larger by itself."""
+    kind, payload = encode_block(block)
+    if len(payload) <= limit or len(block) <= 1:
+        yield kind, payload
+        return
+    del payload  # twice the block is enough to hold
+    middle = len(block) // 2
+    yield from encoded_blocks(part_of(block, 0, middle), limit)
+    yield from encoded_blocks(part_of(block, middle, len(block)), limit)
+
+
+def encode_block(block: Block) -> tuple[int, bytes]:
+    if isinstance(block, Rows):
+        return BlockKind.ROWS, dump_by_value((block.values, block.timestamps))
+    batch = block.batch
+    if block.timestamps is not None:
+        batch = batch.append_column(_TIMESTAMP, pa.array(block.timestamps))
+    return BlockKind.COLUMNS, batch_to_bytes(batch)
+
+
+def decode_block(kind: int, payload: bytes) -> Block:
+    if kind == BlockKind.ROWS:
+        values, timestamps = pickle.loads(payload)
+        return Rows(values, timestamps)
+    batch = bytes_to_batch(payload)
+    index = batch.schema.get_field_index(_TIMESTAMP)
+    if index < 0:
+        return Columns(batch, None)
+    stamps: Any = np.asarray(batch.column(index))
+    names = [name for name in batch.schema.names if name != _TIMESTAMP]
+    return Columns(batch.select(names), stamps)
