@@ -38,6 +38,14 @@ class InlineState:
 
     data: bytes
 
+    @property
+    def inline(self) -> bool:
+        return True
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
@@ -46,6 +54,10 @@ class FileState:
     path: str
     size: int
     crc32: int
+
+    @property
+    def inline(self) -> bool:
+        return False
 
 
 StateHandle: TypeAlias = InlineState | FileState
@@ -91,8 +103,7 @@ class Manifest:
     @property
     def state_bytes(self) -> int:
         """How much state it holds, wherever that is."""
-        handles = [handle for task in self.tasks for handle in task.handles]
-        return sum(handle.size if isinstance(handle, FileState) else len(handle.data) for handle in handles)
+        return sum(handle.size for task in self.tasks for handle in task.handles)
 
     def file_states(self) -> list[FileState]:
         """Every file this manifest needs."""

@@ -17,13 +17,11 @@ from penstock.common.completable_future import CompletableFuture
 from penstock.common.job_execution_result import JobExecutionResult
 from penstock.common.job_id import JobID
 from penstock.common.job_status import JobStatus
-from penstock.driver.asked_checkpoints import CheckpointRequest
 from penstock.driver.checkpoint_statistics import CheckpointStatistics
 from penstock.driver.control.rates import WINDOW_MS, vertex_rates
 from penstock.driver.job_master import JobMaster
 from penstock.driver.life_cycle import Failure, LifeCycle
-from penstock.driver.requests import SavepointRequest
-from penstock.driver.rescaling import RescaleRequest, RescaleResult
+from penstock.driver.requests import CheckpointRequest, RescaleRequest, RescaleResult, SavepointRequest
 from penstock.engine.messages import EpochReport
 from penstock.engine.sampling import Sample
 from penstock.errors import PenstockError

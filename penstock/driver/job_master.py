@@ -20,32 +20,29 @@ from penstock.checkpoint.state_data import Read, read_newest
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore, KeptAll
 from penstock.driver import faults, kept_parallelism
-from penstock.driver.aborted import AbortedCheckpoints
 from penstock.driver.accumulators import JobAccumulators
 from penstock.driver.admission import Admission
-from penstock.driver.asked_checkpoints import AskedCheckpoints, PendingCheckpointRequest
 from penstock.driver.back_pressure import EpochBounds
 from penstock.driver.checkpoint_statistics import StatisticsKeeper
-from penstock.driver.checkpointing import Settled, UploadWatch
+from penstock.driver.checkpoints import Checkpoints, EndedEpoch, UploadWatch
 from penstock.driver.claims import check_claims
-from penstock.driver.commits import EpochCommits
 from penstock.driver.description import JobDescription
 from penstock.driver.latency import LatencyTracker
 from penstock.driver.notices import Notices
-from penstock.driver.planning import EpochPlanner, PendingEpoch, SparkInput
+from penstock.driver.planning import EpochPlanner, PlannedEpoch, SparkInput
 from penstock.driver.recovery import find_checkpoint
 from penstock.driver.repeated_failures import RepeatedFailures
 from penstock.driver.reporting import epoch_report
-from penstock.driver.requests import Requests
+from penstock.driver.requests import CheckpointRequest, Requests
 from penstock.driver.rescales import Rescales
+from penstock.driver.rescaling import PendingRescale
 from penstock.driver.savepoints import PendingSavepoint
-from penstock.driver.serving import give_up
 from penstock.driver.sink_commits import SinkCommits
 from penstock.driver.source_planner import SourcePlanner
 from penstock.engine.messages import EpochPlan, EpochReport, TaskAck
-from penstock.errors import CheckpointFailedError, FencedError, PenstockError, ProtocolError
+from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.functions.connectors import Json
-from penstock.protocol.coordinator import CheckpointCoordinator, CompletedEpoch, Duplicate, Unknown
+from penstock.protocol.checkpoint_messages import End
 from penstock.protocol.ids import Generation, TaskId
 
 T = TypeVar("T")
@@ -93,7 +90,6 @@ class JobMaster:
         self.requests = Requests()
         self.notices = Notices()
         self._repeated = RepeatedFailures(self.notices)
-        self.asked_checkpoints = AskedCheckpoints()
         self.graph_version = 0
         self._parallelism_known = False  # until the first recovery: the job may have been rescaled by an earlier driver
         self._rescales = Rescales(job.settings.autoscale)
@@ -101,35 +97,31 @@ class JobMaster:
         self.uploads = UploadWatch()
         self.statistics = StatisticsKeeper(storage, clock)
         self.accumulators = JobAccumulators()
-        self._aborted = AbortedCheckpoints()
-        self._begin_attempt(newest=None)
-
-    def _begin_attempt(self, newest: Manifest | None) -> None:
-        """Everything that a failure makes void is made anew."""
-        self._coordinator: CheckpointCoordinator[TaskAck] = CheckpointCoordinator(self._tasks)
-        self._accepted: dict[TaskId, str] = {}
-        self._last_planned = 0
-        self._between = Settled()  # between two epochs: in the next one's report
-        self._pending: dict[int, PendingEpoch] = {}
-        self._planner = EpochPlanner(self.job, self.storage, self._sources, self.requests, generation=self.generation)
-        self._commits = EpochCommits(
-            self.job,
+        self._checkpoints = Checkpoints(
+            job,
             self.store,
-            newest=newest,
-            generation=self.generation,
-            planner=self._planner,
             sinks=self._sinks,
-            aborted=self._aborted,
             uploads=self.uploads,
             statistics=self.statistics,
             clock=lambda: self.clock(),
             reach=lambda point, epoch: self.reach(point, epoch),
+            epoch_ended=self._epoch_ended,
+            checkpoint_completed=lambda manifest: self._planner.checkpoint_completed(manifest),
         )
+        self._begin_attempt(None)
+
+    def _begin_attempt(self, manifest: Manifest | None) -> None:
+        """Everything that a failure makes void is made anew: the job goes on behind `manifest`, None: from nothing."""
+        self.epoch = 0 if manifest is None else int(manifest.epoch)
+        self._checkpoints.recovered(self.job, manifest, self.generation, self.job_attempt)
+        self._accepted: dict[TaskId, str] = dict.fromkeys(self._tasks, self.base_version)
+        self._last_planned = 0
+        self._planner = EpochPlanner(self.job, self.storage, self._sources, self.requests, generation=self.generation)
 
     @property
     def restored(self) -> Manifest | None:
         """The newest complete checkpoint: where the job goes back to. May be read from any thread."""
-        return self._commits.newest
+        return self._checkpoints.newest
 
     # ---------------------------------------------------------------- start and recovery
 
@@ -165,7 +157,6 @@ class JobMaster:
             # A manifest of ours may still appear. It must not be taken for this job's when what it promises has been discarded.
             self._renew()
             self.store.in_doubt = False
-        self._begin_attempt(newest=self.restored)
         self._sinks.check_targets()
         manifest = None
         if self.store is not None:
@@ -179,18 +170,11 @@ class JobMaster:
         if not self._parallelism_known:
             self._parallelism_known = True
             self._go_on_as(kept_parallelism.kept(self.job, manifest, self.requests.claim_slots))
-            self._begin_attempt(newest=None)
-        self._commits.newest = manifest
-        self.epoch = 0 if manifest is None else int(manifest.epoch)
-        self._coordinator.reset(self.epoch)
-        self._aborted.went_back_to(self.epoch)
-        self._latency.went_back()
-        self.accumulators.went_back_to(self.epoch)
-        version = self.base_version
-        self._accepted = dict.fromkeys(self._tasks, version)
         if manifest is not None:
             check_claims(manifest, self.job.graph.job, ignore_unclaimed=self.settings.ignore_unclaimed_state)
-            self._commits.adopt(manifest)
+        self._begin_attempt(manifest)
+        self._latency.went_back()
+        self.accumulators.went_back_to(self.epoch)
         self._sinks.recover(manifest, self.epoch)
         self.finished = manifest is not None and manifest.finished
         if manifest is not None and manifest.finished and self.store is not None:
@@ -222,17 +206,11 @@ class JobMaster:
     def abandon_requests(self, *, ended: bool = False) -> None:
         """What an epoch should have brought that did not complete is given up; the job goes on, and it can be asked for
         again."""
-        for epoch, pending in self._pending.items():
-            if pending.asked is not None:
-                give_up(pending.asked, epoch)
         why = "the job has ended" if ended else "the job goes back to its last checkpoint"
-        self.asked_checkpoints.give_up(why)
-        if (
-            self._stopped is not None
-        ):  # the end of the run has failed, in somebody's close() for one, and the job goes on
+        self._checkpoints.abandon(why)
+        if self._stopped is not None:  # the end of the run has failed, in somebody's close() for one: the job goes on
             self._stopped.fail(PenstockError(why))
             self._stopped = None
-        self._commits.give_up_savepoints(why)
         if ended:  # a job that goes back does so at its new parallelism
             self._rescales.job_ended()
 
@@ -285,60 +263,53 @@ class JobMaster:
         whether they have ended; `spark_data` says that they bring something in this epoch.
         """
         started = time.perf_counter()  # what is settled first, a slow commit for one, is time of this epoch
-        self._sinks.check()
-        self._between = self._between.and_(self.settle())
-        self.asked_checkpoints.answer(self.statistics.statistics)
-        if epoch != self.epoch + 1 + len(self._pending):
-            raise ProtocolError(f"epoch {epoch} was planned after {self.epoch} with {len(self._pending)} pending")
+        self.settle()
+        machine, running = self._checkpoints.machine, len(self._checkpoints.machine.running)
+        if epoch != self.epoch + 1 + running:
+            raise ProtocolError(f"epoch {epoch} was planned after {self.epoch} with {running} running")
         spark = SparkInput(finished=spark_finished or {}, data=spark_data)
-        restorable = self._commits.covers(self._last_planned)
+        due = machine.due(self.clock())
+        restorable = machine.covers(self._last_planned)
         planned = self._planner.next(
             epoch,
             self.clock(),
             spark,
             completed=self.epoch,
-            alone=not self._pending,
+            alone=not running,
             stop=stop,
-            owed=not restorable and self._commits.due,
+            owed=not restorable and due,
         )
         if planned is None:
             self.epoch = epoch
-            self._coordinator.reset(epoch)
+            self._checkpoints.skip(epoch)
             return None
         asked, finished = planned.asked, planned.finished
-        full = isinstance(asked, PendingCheckpointRequest) and asked.request.full
-        self.asked_checkpoints.planned(epoch, asked)
+        full = asked is not None and isinstance(asked.request, CheckpointRequest) and asked.request.full
         must = stop or finished or asked is not None
         plan = EpochPlan(
             epoch=epoch,
-            checkpoint=self.store is not None and (must or self._commits.due),
+            checkpoint=self.store is not None and (must or due),
             processing_time=planned.processing_time,
             sources=planned.sources,
             accepted=dict(self._accepted),
-            chain_lengths={} if full else self._commits.chains.lengths(self._tasks),
-            no_inline=self._commits.chains.no_inline(),
-            base_checkpoint=None if self.restored is None else int(self.restored.checkpoint_id),
+            chain_lengths={} if full else machine.chains.lengths(self._tasks),
+            no_inline=machine.chains.no_inline(),
+            base_checkpoint=machine.newest,
             restorable=restorable,
             job_attempt=self.job_attempt,
-            savepoint=None if planned.savepoint is None else planned.savepoint.folder,
-            last=finished or (asked is not None and asked.ends_run),
+            savepoint=planned.savepoint,
+            last=finished or (asked is not None and asked.purpose.ends_run),
             feedback=self.epoch,
             graph_version=self.graph_version,
-            aborted_checkpoints=self._aborted.to_tell,
+            aborted_checkpoints=machine.aborted,
         )
-        if plan.checkpoint:
-            self._commits.triggered(epoch)
         self._planner.log(plan, planned)
         self._last_planned = epoch
         self._latency.planned(epoch, plan.processing_time, planned.bringing)
-        self._coordinator.begin(epoch, checkpoint=plan.checkpoint)
-        self._pending[epoch] = PendingEpoch(
-            plan=plan,
-            states=planned.states,
-            started=started,
-            asked=asked,
-            admitted=self._admission.max_records,
+        self._planned = PlannedEpoch(
+            plan=plan, states=planned.states, started=started, admitted=self._admission.max_records
         )
+        self._checkpoints.begin(self._planned, asked)
         self.reach("before-run", epoch)
         return plan
 
@@ -350,75 +321,55 @@ class JobMaster:
     # ---------------------------------------------------------------- completion
 
     def complete_epoch(self, epoch: int, acks: Iterable[TaskAck], *, spark_offsets: Json = None) -> EpochReport:
-        """All tasks have run `epoch`: manifest, then sinks. A missing acknowledgement is an error."""
-        self._pending[epoch].spark_offsets = spark_offsets
+        """All tasks have run `epoch`, which was planned last: manifest, then sinks. A missing acknowledgement is an error."""
+        self._planned.spark_offsets = spark_offsets
         reports = [report for ack in acks for report in self.acknowledge(ack)]
         if not reports or reports[-1].epoch != epoch:
-            missing = ", ".join(str(task) for task in self._coordinator.missing(epoch))
+            missing = ", ".join(str(task) for task in self._checkpoints.machine.missing(epoch))
             raise ProtocolError(f"epoch {epoch} ended without the acknowledgement of tasks {missing}")
         return reports[-1]
 
     def acknowledge(self, ack: TaskAck) -> list[EpochReport]:
-        """One task has run its part of an epoch, durably. Completes, oldest first, the epochs that now lack nothing:
-        usually none or one, more when an older one was awaited. What an earlier attempt of the job still says is not for
-        this one, which may be running the same epoch."""
-        if ack.job_attempt != self.job_attempt:
-            return []
-        reports = []
-        for outcome in self._coordinator.acknowledge(ack.epoch, ack.task, ack):
-            match outcome:
-                case CompletedEpoch():
-                    reports.append(self._complete(outcome))
-                case Unknown() | Duplicate():
-                    raise ProtocolError(
-                        f"task {ack.task} acknowledged epoch {ack.epoch} as {type(outcome).__name__} while epochs "
-                        f"{list(self._coordinator.pending)} were pending: two attempts of one task reached the driver"
-                    )
-        return reports
+        """One task has run its part of an epoch, durably. Reports of the epochs that have ended with it."""
+        ended = self._checkpoints.acknowledge(ack)
+        if (end := self._checkpoints.end) is not None and ended:
+            self.finished = end.end is not End.MOVED
+            request = None if end.asked is None else end.asked.request
+            if isinstance(request, PendingRescale):
+                self._rescales.run_ended(end.epoch, request, finished=self.finished)
+            elif isinstance(request, PendingSavepoint):
+                self._stopped = request
+        return [self._report(epoch) for epoch in ended]
 
-    def _complete(self, completed: CompletedEpoch[TaskAck]) -> EpochReport:
-        epoch = completed.epoch
-        pending = self._pending[epoch]
-        plan = pending.plan
-        savepoint = pending.savepoint
-        if savepoint is not None and savepoint.request.drain:
-            savepoint.check(completed.acks)  # drained and no savepoint: the only way is back
-        self._accepted.update((task, ack.attempt) for task, ack in completed.acks.items())
+    def _epoch_ended(self, planned: PlannedEpoch, acks: Mapping[TaskId, TaskAck]) -> bool:
+        """Take note of an epoch that every task has acknowledged. True: nothing is left to do for the job."""
+        epoch = planned.plan.epoch
+        self._accepted.update((task, ack.attempt) for task, ack in acks.items())
         self.epoch = epoch
         self._repeated.epoch_completed(epoch)
-        self._aborted.epoch_completed()
-        self.accumulators.completed(epoch, (ack.accumulators for _, ack in sorted(completed.acks.items())))
-        self._planner.epoch_completed(plan, completed.acks.values())
-        finished = plan.finished and self._planner.loops_empty
-        settled = self._between.and_(self._commits.epoch_completed(pending, completed, finished=finished))
-        self._between = Settled()
-        if plan.last:  # what ends or moves the job finds all output visible
-            self._sinks.wait()
-        # Nothing ends the job, stops or moves it without its output. If the checkpoint of this barrier was declined, and that
-        # is tolerated, the job goes on: its next epoch, though it may read nothing, is a checkpoint again and has the output.
-        committed = self.store is None or self._commits.covers(epoch)
-        if plan.last and not committed:
-            self._not_the_last(epoch, pending)
-        stopped = savepoint is not None and savepoint.ends_run and savepoint.saved
-        self.finished = committed and (finished or stopped)
-        self._stopped = savepoint if stopped else None
-        del self._pending[epoch]
-        self._rescales.epoch_completed(epoch, pending.asked, finished=self.finished, committed=committed)
+        self._rescales.epoch_ended()
+        self.accumulators.completed(epoch, (ack.accumulators for _, ack in sorted(acks.items())))
+        self._planner.epoch_completed(planned.plan, acks.values())
+        return planned.plan.finished and self._planner.loops_empty
+
+    def _report(self, ended: EndedEpoch) -> EpochReport:
+        planned = ended.planned
+        size, manifest_ms = self._checkpoints.take_spent()
         report = epoch_report(
             self.job.graph,
-            plan,
-            completed.acks,
+            planned.plan,
+            ended.acks,
             wall_ms=self.clock(),
-            duration_ms=(time.perf_counter() - pending.started) * 1000,
-            checkpoint_bytes=settled.size,
-            manifest_ms=settled.manifest_ms,
+            duration_ms=(time.perf_counter() - planned.started) * 1000,
+            checkpoint_bytes=size,
+            manifest_ms=manifest_ms,
             commits=self._sinks.take_times(),
             generation=int(self.generation),
             latency=self._latency.summary(),
             bounds=EpochBounds(
                 interval_ms=self.settings.epoch_interval_ms,
                 target_ms=self.settings.epoch_target_ms,
-                admitted=pending.admitted,
+                admitted=planned.admitted,
             ),
         )
         self._admission.observe(records=report.records_in, duration_ms=report.duration_ms)
@@ -428,24 +379,12 @@ class JobMaster:
             self._rescales.follow(report, self.job.graph, self.requests)
         if self.on_report is not None:
             self.on_report(report)
-        self.asked_checkpoints.answer(self.statistics.statistics)
-        self.reach("before-spark-log", epoch)
+        self.reach("before-spark-log", report.epoch)
         return report
 
-    def _not_the_last(self, epoch: int, pending: PendingEpoch) -> None:
-        """The checkpoint of the barrier that was to be the last one was declined. Who asked for it hears so."""
-        error = CheckpointFailedError(
-            f"checkpoint {epoch} was declined, and without it the output of the job would not be complete: what was asked for "
-            "did not come about. Ask for it again when the storage answers"
-        )
-        if pending.savepoint is not None and pending.savepoint.request.drain:
-            raise error  # the sources did not really end here: the only way is back
-        if pending.asked is not None:
-            pending.asked.fail(error)
-
-    def settle(self, wait_ms: float = 0) -> Settled:
+    def settle(self, wait_ms: float = 0) -> None:
         """Complete what has been stored meanwhile. Called before every epoch; a runtime that ends may wait a while."""
-        return self._commits.settle(wait_ms)
+        self._checkpoints.settle(wait_ms)
 
     # ---------------------------------------------------------------- the end
 

@@ -16,27 +16,23 @@ from penstock.driver.loops import LoopTracker
 from penstock.driver.plan_log import PlanLog
 from penstock.driver.requests import Requests
 from penstock.driver.savepoints import PendingSavepoint
-from penstock.driver.serving import Asked, next_asked
+from penstock.driver.serving import next_asked
 from penstock.driver.source_planner import SourcePlanner
 from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.functions.connectors import Json
+from penstock.protocol.checkpoint_messages import Asked, Purpose
 from penstock.protocol.ids import Generation
 
 
 @dataclass(slots=True, kw_only=True)
-class PendingEpoch:
-    """An epoch that was planned and has not completed."""
+class PlannedEpoch:
+    """What is known of an epoch when it ends."""
 
     plan: EpochPlan
     states: Mapping[str, Json]  # of the sources, once the epoch is done
     started: float
     spark_offsets: Json = None
-    asked: Asked | None = None  # what is served with it
     admitted: int | None = None  # records each source may read
-
-    @property
-    def savepoint(self) -> PendingSavepoint | None:
-        return self.asked if isinstance(self.asked, PendingSavepoint) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +59,10 @@ class EpochInput:
     replayed: bool  # as it was logged by an earlier attempt
 
     @property
-    def savepoint(self) -> PendingSavepoint | None:
-        return self.asked if isinstance(self.asked, PendingSavepoint) else None
+    def savepoint(self) -> str | None:
+        """The folder of the savepoint that is taken at its end."""
+        request = None if self.asked is None else self.asked.request
+        return request.folder if isinstance(request, PendingSavepoint) else None
 
     @property
     def drain(self) -> bool:
@@ -184,4 +182,4 @@ class EpochPlanner:
 
 
 def _drains(asked: Asked | None) -> bool:
-    return isinstance(asked, PendingSavepoint) and asked.request.drain
+    return asked is not None and asked.purpose is Purpose.DRAIN

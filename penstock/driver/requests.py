@@ -13,8 +13,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from penstock.driver.asked_checkpoints import CheckpointRequest
-from penstock.driver.rescaling import RescaleRequest, RescaleResult
 from penstock.errors import PenstockError
 
 
@@ -28,6 +26,29 @@ class SavepointRequest:
     stop: bool = False
     drain: bool = False
     answer: Future[str] = field(default_factory=Future)  # the savepoint's folder
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointRequest:
+    full: bool = False  # of everything, not only of what changed since the last one
+    answer: Future[int] = field(default_factory=Future)  # its number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleResult:
+    """What `JobClient.rescale` gives. `pause_ms` is the time between the ends of the last epoch before and the first one
+    after: restoring and, on Spark, a new query are in it, and that epoch's own work as well."""
+
+    before: int
+    after: int
+    checkpoint: int
+    pause_ms: float
+
+
+@dataclass(slots=True, kw_only=True)
+class RescaleRequest:
+    parallelism: int
+    answer: Future[RescaleResult] = field(default_factory=Future)
 
 
 Request: TypeAlias = SavepointRequest | RescaleRequest | CheckpointRequest

@@ -6,9 +6,8 @@ import logging
 from concurrent.futures import Future
 
 from penstock.driver.autoscale import Autoscaler
-from penstock.driver.requests import JobEndedError, Requests
-from penstock.driver.rescaling import PendingRescale, RescaleRequest, RescaleResult
-from penstock.driver.serving import Asked
+from penstock.driver.requests import JobEndedError, Requests, RescaleRequest, RescaleResult
+from penstock.driver.rescaling import PendingRescale
 from penstock.engine.messages import EpochReport
 from penstock.engine.settings import AutoscaleSettings
 from penstock.graph.execution_graph import ExecutionGraph
@@ -23,17 +22,19 @@ class Rescales:
         self.due: PendingRescale | None = None  # its checkpoint is complete: now it is the runtime's turn
         self._begun: PendingRescale | None = None  # waits for its first epoch
 
-    def epoch_completed(self, epoch: int, asked: Asked | None, *, finished: bool, committed: bool) -> None:
-        """`committed`: its checkpoint is complete. One that was declined moves nothing; who asked has heard of it."""
+    def epoch_ended(self) -> None:
+        """If it is the first one at another parallelism, who asked for that hears of it."""
         if self._begun is not None:
             self._begun.done()
             self._begun = None
-        if isinstance(asked, PendingRescale) and committed:
-            if finished:
-                asked.fail(JobEndedError("the rescaling did not come about: the job has ended"))
-            else:
-                asked.stopped(epoch)
-                self.due = asked
+
+    def run_ended(self, epoch: int, rescale: PendingRescale, *, finished: bool) -> None:
+        """With the checkpoint of `epoch`, from which the job goes on at another parallelism, unless it has `finished`."""
+        if finished:
+            rescale.fail(JobEndedError("the rescaling did not come about: the job has ended"))
+        else:
+            rescale.stopped(epoch)
+            self.due = rescale
 
     def begin(self) -> ExecutionGraph:
         """The graph to go on with."""

@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 
+from penstock.driver.requests import RescaleRequest, RescaleResult
 from penstock.errors import JobDefinitionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.rescale import adjustable_parallelism, rescaled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RescaleResult:
-    """What `JobClient.rescale` gives. `pause_ms` is the time between the ends of the last epoch before and the first one
-    after: restoring and, on Spark, a new query are in it, and that epoch's own work as well."""
-
-    before: int
-    after: int
-    checkpoint: int
-    pause_ms: float
-
-
-@dataclass(slots=True, kw_only=True)
-class RescaleRequest:
-    parallelism: int
-    answer: Future[RescaleResult] = field(default_factory=Future)
 
 
 class PendingRescale:
@@ -42,8 +24,6 @@ class PendingRescale:
         self.graph = ExecutionGraph(rescaled(graph.job, request.parallelism))
         self.checkpoint = 0
         self._stopped_at = 0.0
-
-    ends_run = True  # the runtime starts another one
 
     @property
     def changes_nothing(self) -> bool:

@@ -34,11 +34,9 @@ class PendingSavepoint:
         name = f"{savepoint.PREFIX}{job_id[:6]}-{uuid.uuid4().hex[:12]}"
         self._storage: CheckpointStorage = open_storage(f"{directory.rstrip('/')}/{name}")
         self.folder = self._storage.url
+        self._manifest: Manifest | None = None
         self.saved = False  # it is there
-
-    @property
-    def ends_run(self) -> bool:
-        return self.request.stop
+        self.problem: Exception | None = None  # why it is not
 
     def check(self, acks: Mapping[TaskId, TaskAck]) -> None:
         """Raises if a task could not store its part."""
@@ -48,17 +46,16 @@ class PendingSavepoint:
                     f"savepoint {self.folder} was not taken: task {task} could not store its part: {ack.savepoint_error}"
                 )
 
-    def described(
-        self, manifest: Manifest, tasks: tuple[TaskState, ...], read: Callable[[FileState], bytes]
-    ) -> Manifest:
+    def describe(self, manifest: Manifest, tasks: tuple[TaskState, ...], read: Callable[[FileState], bytes]) -> None:
         """What its manifest will say. At the end of its epoch: what Spark's sources keep beside their offsets goes on changing.
         `read` is of the job folder."""
         offsets = savepoint.portable_offsets(self._storage, manifest, read)
-        return replace(manifest, kind="savepoint", tasks=tasks, committables={}, spark_offsets=offsets)
+        self._manifest = replace(manifest, kind="savepoint", tasks=tasks, committables={}, spark_offsets=offsets)
 
-    def complete(self, manifest: Manifest) -> None:
+    def complete(self) -> None:
         """All output up to its epoch is committed: write the manifest, tell who asked. Of a stop only when the job has ended."""
-        savepoint.complete(self._storage, manifest)
+        assert self._manifest is not None
+        savepoint.complete(self._storage, self._manifest)
         self.saved = True
         if not self.request.stop:
             self.request.answer.set_result(self.folder)

@@ -58,13 +58,14 @@ class SinkCommits:
         spent = CommitTime(took_ms=took_s * 1000, held_ms=held_s * 1000)
         self._times[sink_id] = self._times.get(sink_id, CommitTime()).and_(spent)
 
-    def commit(self, epoch: int, committables: Mapping[str, list[Any]], *, background: bool = False) -> None:
-        """`background` allows committers to go on when this returns; only for output that a complete checkpoint promises."""
+    def commit(self, epoch: int, committables: Mapping[str, list[Any]], *, beside: bool = False) -> bool:
+        """`beside` allows committers to go on when this returns; only for output that a complete checkpoint promises. False:
+        they do; `take_committed` says when they are done."""
         behind: list[_Commit] = []
         assert self._running is None, "a commit was begun before the one before it was awaited"
         for index, (sink_id, committer) in enumerate(self.committers.items()):
             made = committables.get(sink_id, [])
-            if background and committer.commits_beside_next_epoch and made:
+            if beside and committer.commits_beside_next_epoch and made:
                 behind.append(_Commit(sink_id, committer, made))
                 continue
             if index or len(self.committers) == 1:
@@ -77,15 +78,19 @@ class SinkCommits:
         if not behind:
             self._latency.all_committed(epoch)
             self._reach("after-sink-commit", epoch)
-        else:
-            self._running = _Background(
-                epoch, behind, self._reach, self._now, alone=len(self.committers) == len(behind) == 1
-            )
+            return True
+        self._running = _Background(
+            epoch, behind, self._reach, self._now, alone=len(self.committers) == len(behind) == 1
+        )
+        return False
 
-    def check(self) -> None:
-        """Raises what a commit in the background has failed with. Does not wait."""
-        if self._running is not None and self._running.error is not None:
-            self.wait()
+    def take_committed(self) -> int | None:
+        """The epoch whose commit has come to its end beside others. Does not wait."""
+        if self._running is None or not self._running.over.is_set():
+            return None
+        epoch = self._running.epoch
+        self.wait()
+        return epoch
 
     def wait(self) -> None:
         """Until nothing is under way. Raises what it failed with."""

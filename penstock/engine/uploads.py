@@ -10,36 +10,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from penstock.checkpoint.manifest import StateHandle
+from penstock.protocol.checkpoint_messages import HostLost, Uploaded
 from penstock.protocol.ids import TaskId
 
 Store: TypeAlias = Callable[[], tuple[tuple[StateHandle, ...], int]]  # → handles and bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Uploaded:
-    """One subtask's snapshot of one checkpoint is stored; or `error` says why it never will be."""
-
-    task: TaskId
-    epoch: int
-    attempt: str
-    handles: tuple[StateHandle, ...] = ()
-    size: int = 0
-    duration_ms: float = 0.0
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotLost:
-    """The process of a slot is gone, and so is what it was storing."""
-
-    process: str  # host:port:pid
-
-
-UploadEvent: TypeAlias = Uploaded | SlotLost
+UploadEvent: TypeAlias = Uploaded | HostLost
 
 
 class Uploads(Protocol):

@@ -12,7 +12,6 @@ from penstock.checkpoint.storage import CheckpointStorage
 from penstock.driver.admission import Admission
 from penstock.driver.description import JobDescription
 from penstock.driver.planning import EpochInput, EpochPlanner, SparkInput
-from penstock.driver.pre_committed import PreCommitted
 from penstock.driver.requests import Requests, SavepointRequest
 from penstock.driver.source_planner import SourcePlanner
 from penstock.engine.messages import EpochPlan, TaskAck
@@ -131,28 +130,6 @@ def test_a_drain_ends_all_sources_and_is_not_done_again(tmp_path: Any) -> None:
     plan(after, 1)
     assert not after.replaying, "the drain was not logged"
     assert plan(after, 2) is None
-
-
-def ack(subtask: int, epoch: int, *made: str) -> tuple[TaskId, TaskAck]:
-    task = TaskId(VertexId(0), subtask)
-    return task, TaskAck(task=task, epoch=epoch, attempt="a", committables={"sink": list(made)} if made else {})
-
-
-def test_what_was_pre_committed_is_handed_over_once_in_the_order_of_epochs_and_subtasks() -> None:
-    output = PreCommitted()
-    output.add(dict([ack(1, 1, "c"), ack(0, 1, "a", "b")]))
-    output.add(dict([ack(0, 2, "d"), ack(1, 2)]))
-    assert output.take() == {"sink": ["a", "b", "c", "d"]}
-    assert output.take() == {}
-
-
-def test_the_output_of_a_declined_checkpoint_goes_before_what_came_after_it() -> None:
-    output = PreCommitted()
-    output.add(dict([ack(0, 1, "a")]))
-    declined = output.take()
-    output.add(dict([ack(0, 2, "b")]))
-    output.give_back(declined)
-    assert output.take() == {"sink": ["a", "b"]}
 
 
 def test_a_replaced_driver_cannot_plan_an_epoch_that_its_successor_has_planned() -> None:

@@ -40,11 +40,9 @@ from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFunction
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.driver.asked_checkpoints import CheckpointRequest
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
-from penstock.driver.requests import SavepointRequest
-from penstock.driver.rescaling import RescaleRequest
+from penstock.driver.requests import CheckpointRequest, RescaleRequest, SavepointRequest
 from penstock.errors import FencedError, JobFailedError, StorageError
 from penstock.records import Block, Columns
 from penstock.testing import (

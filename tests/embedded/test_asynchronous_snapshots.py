@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.manifest import FileState, InlineState
+from penstock.checkpoint.manifest import FileState
 from penstock.checkpoint.restore import contents_for
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.driver.job_master import JobMaster
-from penstock.driver.pending_checkpoints import PendingCheckpoint
-from penstock.driver.state_chains import StateChains
 from penstock.engine.messages import TaskAck
 from penstock.engine.settings import JobSettings
-from penstock.engine.uploads import SlotLost, Uploaded, UploadInbox
+from penstock.engine.uploads import UploadInbox
 from penstock.errors import JobFailedError
 from penstock.graph.partitioner import Hash
-from penstock.protocol.coordinator import CompletedEpoch
+from penstock.protocol.chains import Chains
+from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.protocol.input_facts import Lineage
 from penstock.state.choice import StateSettings
@@ -215,43 +214,9 @@ def test_state_in_rocksdb_is_snapshotted_in_parts_and_restored_from_them(
 
 # ---------------------------------------------------------------- bookkeeping
 
-TASKS = [TaskId(VertexId(0), 0), TaskId(VertexId(0), 1)]
 
-
-def pending(epoch: int = 3) -> PendingCheckpoint:
-    acks = {
-        TASKS[0]: TaskAck(task=TASKS[0], epoch=epoch, attempt="a", uploading=True, slot="host:1"),
-        TASKS[1]: TaskAck(task=TASKS[1], epoch=epoch, attempt="b", handle=InlineState(data=b"x"), slot="host:2"),
-    }
-    return PendingCheckpoint(
-        epoch=epoch, completed=CompletedEpoch(epoch, True, acks), committables={}, describe=lambda: None
-    )
-
-
-def stored(**changes: Any) -> Uploaded:
-    fields: dict[str, Any] = {"task": TASKS[0], "epoch": 3, "attempt": "a", "handles": (), "size": 5, **changes}
-    return Uploaded(**fields)
-
-
-def test_a_report_of_another_attempt_or_epoch_completes_nothing() -> None:
-    checkpoint = pending()
-    checkpoint.receive(stored(attempt="an earlier one"))
-    checkpoint.receive(stored(epoch=2))
-    assert list(checkpoint.missing) == [TASKS[0]]
-    checkpoint.receive(stored())
-    assert (checkpoint.missing, checkpoint.failed) == ({}, {})
-
-
-def test_the_loss_of_a_slot_fails_only_what_that_process_was_storing() -> None:
-    checkpoint = pending()
-    checkpoint.receive(SlotLost(process="host:2"))
-    assert checkpoint.missing
-    checkpoint.receive(SlotLost(process="host:1"))
-    assert (list(checkpoint.failed), checkpoint.slot_lost) == ([TASKS[0]], True)
-    late = pending()
-    late.receive(stored())
-    late.receive(SlotLost(process="host:1"))
-    assert (late.missing, late.failed) == ({}, {}), "what was stored before its process died is stored"
+def stored() -> Uploaded:
+    return Uploaded(task=TaskId(VertexId(0), 0), epoch=3, attempt="a", size=5)
 
 
 def test_the_inbox_gives_what_has_come_and_waits_only_if_nothing_has() -> None:
@@ -264,9 +229,7 @@ def test_the_inbox_gives_what_has_come_and_waits_only_if_nothing_has() -> None:
 
 
 def test_a_full_snapshot_is_asked_for_when_deltas_have_grown_as_large_as_the_state() -> None:
-    graph = Pipeline().source(ScriptedSource(SCRIPT), 2).sink(ListSink("unused")).build(settings()).graph
-    chains = StateChains(graph, compact_after=2)
-    task = next(iter(graph.tasks()))
+    chains, task = Chains(compact_after=2), TaskId(VertexId(0), 0)
 
     def add(size: int, *, full: bool) -> int:
         ack = TaskAck(task=task, epoch=1, attempt="a", full=full)

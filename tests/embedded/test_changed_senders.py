@@ -21,7 +21,7 @@ from penstock.datastream import DataStream, OutputTag, StreamExecutionEnvironmen
 from penstock.datastream.functions import ProcessWindowFunction
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.description import JobDescription
-from penstock.driver.rescaling import RescaleRequest
+from penstock.driver.requests import RescaleRequest
 from penstock.protocol.events import MAX_WATERMARK
 from penstock.testing import BarrierMode, EmbeddedJob, Epoch, ListSink, ScriptedSource, Split, Stamped
 from tests.embedded.jobs import master_of, memory_storage

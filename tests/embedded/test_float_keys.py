@@ -18,7 +18,7 @@ from penstock.common.types import Row
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFunction, RuntimeContext
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from penstock.driver.rescaling import RescaleRequest
+from penstock.driver.requests import RescaleRequest
 from penstock.operators.keyed import KeyedReduceOperator
 from penstock.operators.selectors import key_selector
 from penstock.state.backend import OperatorState

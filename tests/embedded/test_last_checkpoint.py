@@ -18,11 +18,10 @@ import pytest
 from penstock.checkpoint import savepoint
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.driver.description import JobDescription
-from penstock.driver.requests import JobEndedError, SavepointRequest
-from penstock.driver.rescaling import RescaleRequest
-from penstock.engine.uploads import SlotLost
+from penstock.driver.requests import JobEndedError, RescaleRequest, SavepointRequest
 from penstock.errors import CheckpointFailedError, JobFailedError, PenstockError
 from penstock.graph.partitioner import Hash
+from penstock.protocol.checkpoint_messages import HostLost
 from penstock.state.choice import StateSettings
 from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ScriptedSource, StorageFault
 from tests.embedded.jobs import (
@@ -110,7 +109,7 @@ def test_a_last_checkpoint_lost_with_its_slot_is_not_the_end(sink: str, monkeypa
         def finish() -> None:
             if not told:
                 told.append(runtime.master.epoch)
-                uploads.inbox.put(SlotLost(process="embedded"))
+                uploads.inbox.put(HostLost(process="embedded"))
             store_all()
 
         uploads.finish = finish

@@ -15,8 +15,7 @@ from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFun
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import EventTimeSessionWindows
 from penstock.driver.client import JobClient
-from penstock.driver.requests import JobEndedError
-from penstock.driver.rescaling import RescaleRequest
+from penstock.driver.requests import JobEndedError, RescaleRequest
 from penstock.errors import JobDefinitionError, PenstockError, StorageError
 from penstock.graph.rescale import rescaled
 from penstock.testing import CrashPlan, EmbeddedJob, ListSink

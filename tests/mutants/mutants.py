@@ -27,23 +27,37 @@ _STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
 _CHECKPOINTS: Final = (
     Mutant(
         name="a declined last checkpoint counts as done",
-        file="penstock/driver/job_master.py",
-        old="committed = self.store is None or self._commits.covers(epoch)",
-        new="committed = True",
+        file="penstock/protocol/checkpoints.py",
+        old="        record.stage = Stage.WAITING\n        self.chains.keep(record.acks, record.stored)\n",
+        new=(
+            "        if record.last:\n"
+            "            return [EndRun(epoch=record.epoch, end=End.FINISHED, asked=record.asked)]\n"
+            "        record.stage = Stage.WAITING\n        self.chains.keep(record.acks, record.stored)\n"
+        ),
         tests=(f"{_LAST}::test_a_bounded_job_whose_last_checkpoint_is_declined_does_not_end_without_its_output",),
     ),
     Mutant(
         name="a rescale goes on from a declined checkpoint",
-        file="penstock/driver/rescales.py",
-        old="if isinstance(asked, PendingRescale) and committed:",
-        new="if isinstance(asked, PendingRescale):",
+        file="penstock/protocol/checkpoints.py",
+        old="        if (asked := record.asked) is not None:\n            record.asked = None\n            out.append(\n",
+        new=(
+            "        if (asked := record.asked) is not None:\n"
+            "            if asked.purpose is Purpose.RESCALE:\n"
+            "                return [EndRun(epoch=record.epoch, end=End.MOVED, asked=asked)]\n"
+            "            record.asked = None\n            out.append(\n"
+        ),
         tests=(f"{_LAST}::test_a_rescaling_whose_checkpoint_is_declined_does_not_come_about",),
     ),
     Mutant(
         name="a savepoint is reported before its output is committed",
-        file="penstock/driver/commits.py",
-        old="            save=save,\n        )\n        return self._checkpoints",
-        new="        )\n        if save is not None:\n            save()\n        return self._checkpoints",
+        file="penstock/driver/checkpoints.py",
+        old="        self._ended.append(EndedEpoch(planned=planned, acks=ended.acks))\n",
+        new=(
+            "        self._ended.append(EndedEpoch(planned=planned, acks=ended.acks))\n"
+            "        if ended.asked is not None and isinstance(ended.asked.request, PendingSavepoint):\n"
+            "            ended.asked.request.complete()\n"
+            "            ended.asked.request.complete = lambda: None\n"
+        ),
         tests=(f"{_SAVED}::test_a_savepoint_while_uploads_are_slow_and_then_the_job_dies",),
     ),
     Mutant(
@@ -55,9 +69,9 @@ _CHECKPOINTS: Final = (
     ),
     Mutant(
         name="output is committed by a driver replaced while it wrote its manifest",
-        file="penstock/driver/manifests.py",
-        old="            ownership.check_current(store.storage, manifest.generation)\n        case Fenced",
-        new="            pass\n        case Fenced",
+        file="penstock/driver/checkpoints.py",
+        old="                ownership.check_current(self._store.storage, manifest.generation)\n            case Fenced",
+        new="                pass\n            case Fenced",
         tests=(_REPLACED,),
     ),
     Mutant(
@@ -106,19 +120,16 @@ _CHECKPOINTS: Final = (
     ),
     Mutant(
         name="output is committed before its manifest",
-        file="penstock/driver/commits.py",
-        old="        manifest: Manifest = checkpoint.describe(tasks, checkpoint.committables, size)\n",
-        new=(
-            "        self._sinks.commit(checkpoint.epoch, checkpoint.committables)\n"
-            "        manifest: Manifest = checkpoint.describe(tasks, checkpoint.committables, size)\n"
-        ),
+        file="penstock/driver/checkpoints.py",
+        old='        self._reach("before-manifest", permit.epoch)\n',
+        new='        self._sinks.commit(permit.epoch, permit.committables)\n        self._reach("before-manifest", permit.epoch)\n',
         tests=(_HOSTILE,),
     ),
     Mutant(
         name="output of a declined checkpoint is forgotten",
-        file="penstock/driver/checkpointing.py",
-        old="            self._inherit(checkpoint.committables)\n",
-        new="            pass\n",
+        file="penstock/protocol/checkpoints.py",
+        old="        record.stage = Stage.WAITING\n        self.chains.keep",
+        new="        record.stage, record.output = Stage.WAITING, {}\n        self.chains.keep",
         tests=(_HOSTILE,),
     ),
     Mutant(
@@ -478,9 +489,9 @@ _HOSTS: Final = (
     ),
     Mutant(
         name="an acknowledgement of an earlier attempt counts",
-        file="penstock/driver/job_master.py",
-        old="if ack.job_attempt != self.job_attempt:",
-        new="if False:",
+        file="penstock/protocol/checkpoints.py",
+        old="        if ack.job_attempt != self._job_attempt:\n",
+        new="        if False:\n",
         tests=(f"{_ATTEMPTS}::test_an_acknowledgement_of_an_earlier_attempt_is_not_counted",),
     ),
     Mutant(

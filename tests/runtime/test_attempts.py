@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.driver.pending_checkpoints import PendingCheckpoint
 from penstock.engine.messages import EpochPlan, TaskAck
-from penstock.engine.uploads import Uploaded
 from penstock.errors import SlotError
-from penstock.protocol.coordinator import CompletedEpoch
-from penstock.protocol.ids import TaskId, VertexId
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.client import RegistryAddress, open_slot
 from penstock.runtime.epochs.registry import SlotRegistry
@@ -128,18 +124,5 @@ def test_an_acknowledgement_of_an_earlier_attempt_is_not_counted(
     mine = [replace(ack, job_attempt=master.job_attempt, attempt="mine", committables={}) for ack in late[1:]]
     for ack in mine:
         assert master.acknowledge(ack) == []
-    assert list(master._coordinator.missing(5)) == [late[0].task], "the late one of that task does not stand for it"
+    assert master._checkpoints.machine.missing(5) == [late[0].task], "the late one of that task does not stand for it"
     master.close()
-
-
-def test_a_report_of_an_earlier_attempts_upload_does_not_decline_the_checkpoint() -> None:
-    task = TaskId(VertexId(0), 0)
-    ack = TaskAck(task=task, epoch=5, attempt="5-7-later", job_attempt=1, uploading=True, slot="a:1:1")
-    pending = PendingCheckpoint(
-        epoch=5,
-        completed=CompletedEpoch(epoch=5, checkpoint=True, acks={task: ack}),
-        committables={},
-        describe=lambda *given: None,
-    )
-    pending.receive(Uploaded(task=task, epoch=5, attempt="5-3-early", error="the store was full"))
-    assert (pending.failed, list(pending.missing)) == ({}, [task])

@@ -16,8 +16,9 @@ import psutil
 import pytest
 
 from penstock.engine.sampling import Place, Sample
-from penstock.engine.uploads import SlotLost, UploadEvent
+from penstock.engine.uploads import UploadEvent
 from penstock.errors import SlotError
+from penstock.protocol.checkpoint_messages import HostLost
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs import slot as process
 from penstock.runtime.epochs.client import RegistryAddress, open_slot
@@ -96,7 +97,7 @@ def test_who_found_a_slot_unreachable_may_replace_it_and_nobody_else(
     with pytest.raises(OSError, match="closed the connection"):  # so that it ends, if it is there after all
         old.receive_message()
     eventually(lambda: events, "uploads of the old one are not awaited any more")
-    assert (events, registry.lost) == ([SlotLost(process="worker:1:7")], 1)
+    assert (events, registry.lost) == ([HostLost(process="worker:1:7")], 1)
     for wire in (old, relay, stranger, new):
         wire.close()
 

@@ -16,7 +16,7 @@ from penstock.runtime.connection import liveness
 _GONE_S = 1.5
 liveness.watch_peer.__defaults__ = (_GONE_S,)
 
-from penstock.engine.uploads import SlotLost  # noqa: E402 - after the time was shortened
+from penstock.protocol.checkpoint_messages import HostLost  # noqa: E402 - after the time was shortened
 from penstock.runtime.connection.liveness import PULSE, Pulses  # noqa: E402
 from penstock.runtime.connection.wire import Frame, Wire  # noqa: E402
 from penstock.runtime.epochs.registry import SlotRegistry  # noqa: E402
@@ -85,7 +85,7 @@ def main() -> None:
     facts |= {
         "slots after": len(registry.slots),
         "lost": registry.lost,
-        "told": [event.process for event in events if isinstance(event, SlotLost)],
+        "told": [event.process for event in events if isinstance(event, HostLost)],
         "relay gave up": "relay" in ended,
     }
     print(json.dumps(facts))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from penstock.engine.uploads import Store, Uploaded, carry_out
+from penstock.engine.uploads import Store, carry_out
+from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.ids import TaskId
 from penstock.runtime.embedded.crash import CrashPoint
 

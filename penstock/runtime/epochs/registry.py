@@ -21,8 +21,9 @@ from typing import Any
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
-from penstock.engine.uploads import SlotLost, UploadEvent
+from penstock.engine.uploads import UploadEvent
 from penstock.errors import FailedTask
+from penstock.protocol.checkpoint_messages import HostLost
 from penstock.runtime.connection.door import Door
 from penstock.runtime.connection.wire import Frame, Wire
 from penstock.runtime.epochs.remote_storage import serve_storage
@@ -316,7 +317,7 @@ class SlotRegistry:
                     if not self._closed:
                         self.lost += 1
                 self._lock.notify_all()
-            self._on_upload(SlotLost(process=entry.name))
+            self._on_upload(HostLost(process=entry.name))
 
     def _may_replace(self, served: RegisteredSlot) -> bool:
         """Who starts a process for the slot could not reach the one that serves it."""

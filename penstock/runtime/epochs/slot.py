@@ -33,9 +33,10 @@ from penstock.engine.sampling import take_samples
 from penstock.engine.settings import JobSettings
 from penstock.engine.snapshot_writer import SnapshotWriter
 from penstock.engine.tasks import HeldTasks
-from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploaded, Uploads
+from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
 from penstock.errors import SlotError, as_text, failed_task
 from penstock.graph.execution_graph import ExecutionGraph
+from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.runtime.connection.door import Door
 from penstock.runtime.connection.liveness import PULSE
 from penstock.runtime.connection.wire import Frame, Wire

@@ -1,29 +1,42 @@
-"""The state handles of every task: a full snapshot and the deltas since, as the next manifest will list them."""
+"""What each task is restored from: the handles of a full snapshot and of the deltas since. Pure: handles are opaque."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from penstock.checkpoint.manifest import InlineState, Manifest, StateHandle, TaskState
-from penstock.checkpoint.savepoint import is_external
-from penstock.engine.messages import TaskAck
 from penstock.errors import ProtocolError
-from penstock.graph.execution_graph import ExecutionGraph
 from penstock.protocol.ids import TaskId
-from penstock.state.key_groups import key_group_range
 
 _MOST_HANDLES = 1000  # a restore reads every one of them
 _INLINE_BYTES = 256 << 10  # a manifest is written whole at every checkpoint
 
 
+class Handle(Protocol):
+    """Where a snapshot is."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def inline(self) -> bool:
+        """It is in the manifest itself."""
+        ...
+
+
+class Snapshot(Protocol):
+    """What an acknowledgement says of the task's snapshot."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def full(self) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    handles: tuple[StateHandle, ...]
+    handles: tuple[Handle, ...]
     full: int  # so many of them are the full snapshot, the others deltas
-
-    def add(self, handles: tuple[StateHandle, ...]) -> _Chain:
-        return _Chain((*self.handles, *handles), self.full)
 
     @property
     def deltas(self) -> int:
@@ -32,29 +45,26 @@ class _Chain:
     @property
     def worth_compacting(self) -> bool:
         """The deltas are as large as what they build on: rewriting all costs, per checkpoint, what a delta does."""
-        return sum(map(_size, self.handles[self.full :])) >= sum(map(_size, self.handles[: self.full]))
+        sizes = [handle.size for handle in self.handles]
+        return sum(sizes[self.full :]) >= sum(sizes[: self.full])
 
     @property
     def inline_bytes(self) -> int:
-        return sum(_size(handle) for handle in self.handles if isinstance(handle, InlineState))
+        return sum(handle.size for handle in self.handles if handle.inline)
 
 
-class StateChains:
-    def __init__(self, graph: ExecutionGraph, *, compact_after: int, incremental: bool = True) -> None:
+class Chains:
+    """One chain per task. A task without one writes a full snapshot next."""
+
+    def __init__(self, *, compact_after: int, incremental: bool = True) -> None:
         """A full snapshot is asked for when there are more than `compact_after` deltas, together as large as the last one;
         if not `incremental`, always."""
-        self._graph = graph
         self._compact_after, self._incremental = compact_after, incremental
         self._chains: dict[TaskId, _Chain] = {}
 
-    def adopt(self, manifest: Manifest) -> None:
-        """Go on with a checkpoint's chains. A vertex whose parallelism changed starts with full snapshots."""
-        vertices = {v.state_id: v for v in self._graph.job.vertices.values()}
-        for state in manifest.tasks:
-            vertex = vertices.get(state.vertex)
-            outside = any(map(is_external, state.handles))  # a savepoint: not ours to build on
-            if vertex is not None and vertex.parallelism == state.parallelism and not outside:
-                self._chains[TaskId(vertex.id, state.subtask)] = _Chain(state.handles, max(1, len(state.handles)))
+    def adopt(self, chains: Mapping[TaskId, tuple[Any, ...]]) -> None:
+        """Go on with those of a checkpoint, and with no others."""
+        self._chains = {task: _Chain(handles, max(1, len(handles))) for task, handles in chains.items()}
 
     def lengths(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
         """How many handles the next delta of each task would build on; 0: it should be a full snapshot."""
@@ -67,11 +77,12 @@ class StateChains:
         return chain.deltas > self._compact_after and chain.worth_compacting
 
     def no_inline(self) -> frozenset[TaskId]:
+        """Tasks with enough small snapshots in the manifest."""
         return frozenset(t for t, c in self._chains.items() if c.deltas and c.inline_bytes > _INLINE_BYTES)
 
     def extend(
-        self, acks: Mapping[TaskId, TaskAck], stored: Mapping[TaskId, tuple[StateHandle, ...]]
-    ) -> tuple[TaskState, ...]:
+        self, acks: Mapping[TaskId, Snapshot], stored: Mapping[TaskId, tuple[Any, ...]]
+    ) -> dict[TaskId, tuple[Any, ...]]:
         """A checkpoint's acknowledgements and what each has stored: what the manifest says of every task."""
         for task, ack in acks.items():
             handles = stored.get(task)
@@ -81,36 +92,19 @@ class StateChains:
             if ack.full:
                 self._chains[task] = _Chain(handles, len(handles))
             elif known is not None:
-                self._chains[task] = known.add(handles)
+                self._chains[task] = _Chain((*known.handles, *handles), known.full)
             else:
                 raise ProtocolError(f"task {task} sent a delta for checkpoint {ack.epoch} with nothing to build on")
-        return tuple(task_state(self._graph, task, self._chains[task].handles) for task in sorted(acks))
+        return {task: self._chains[task].handles for task in sorted(acks)}
 
-    def lacks_base(self, acks: Mapping[TaskId, TaskAck]) -> list[TaskId]:
+    def lacks_base(self, acks: Mapping[TaskId, Snapshot]) -> list[TaskId]:
         """Tasks that sent a delta although what it builds on was lost meanwhile (several barriers were under way)."""
         return [task for task, ack in sorted(acks.items()) if not ack.full and task not in self._chains]
 
-    def keep(self, acks: Mapping[TaskId, TaskAck], stored: Mapping[TaskId, tuple[StateHandle, ...]]) -> None:
+    def keep(self, acks: Mapping[TaskId, Snapshot], stored: Mapping[TaskId, tuple[Any, ...]]) -> None:
         """A checkpoint was declined. What was stored of it is part of its tasks' chains all the same, since their next
         deltas build on it; tasks that stored nothing start again with a full snapshot."""
         lost = set(self.lacks_base(acks)) | {task for task in acks if task not in stored}
-        kept = {task: ack for task, ack in acks.items() if task not in lost}
-        self.extend(kept, stored)
+        self.extend({task: ack for task, ack in acks.items() if task not in lost}, stored)
         for task in lost:
             self._chains.pop(task, None)
-
-
-def _size(handle: StateHandle) -> int:
-    return len(handle.data) if isinstance(handle, InlineState) else handle.size
-
-
-def task_state(graph: ExecutionGraph, task: TaskId, handles: tuple[StateHandle, ...]) -> TaskState:
-    vertex = graph.vertex(task)
-    return TaskState(
-        vertex=vertex.state_id,
-        subtask=task.subtask,
-        parallelism=vertex.parallelism,
-        key_group_range=key_group_range(task.subtask, vertex.parallelism, graph.job.max_parallelism),
-        handles=handles,
-        operators=tuple(node.operator_id for node in vertex.nodes),
-    )
