@@ -581,7 +581,9 @@ _WAYS_IN: Final = (
         file="penstock/runtime/epochs/client.py",
         old="        except OSError:\n            return False",
         new="        except OSError:\n            self._wire.close()\n            return False",
-        tests=("tests/runtime/test_errors_cross.py::test_a_slot_that_refuses_says_why_to_a_relay_that_is_still_sending",),
+        tests=(
+            "tests/runtime/test_errors_cross.py::test_a_slot_that_refuses_says_why_to_a_relay_that_is_still_sending",
+        ),
     ),
     Mutant(
         name="any number of silent connections",
