@@ -25,7 +25,7 @@ from examples.clickstream.report import Run, write_report
 from examples.clickstream.shop import Shop
 from examples.clickstream.verify import verify
 from examples.clickstream.view import View
-from penstock.testing.kill import NotOurs, Target, kill
+from examples.kill import ChosenProcess, NotOurs, kill
 
 PROJECT = Path(__file__).parents[2]
 FOLDER = PROJECT / "demo-output"
@@ -86,11 +86,11 @@ class Driver:
     def kill(self) -> int:
         """SIGKILL to the driver and its JVM, as when the machine they are on is gone."""
         pid = self.pid
-        targets = [Target.of(pid, command_contains=_JOB)]
+        targets = [ChosenProcess.of(pid, command_contains=_JOB)]
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # a child that has ended meanwhile
                 if "java" in child.name():
-                    targets.append(Target.of(child.pid, command_contains="pyspark"))
+                    targets.append(ChosenProcess.of(child.pid, command_contains="pyspark"))
         for target in targets:
             with contextlib.suppress(psutil.NoSuchProcess):
                 kill(target)
@@ -98,7 +98,7 @@ class Driver:
         self.process.wait(10)
         return pid
 
-    def stop(self, slots: Iterable[Target]) -> None:
+    def stop(self, slots: Iterable[ChosenProcess]) -> None:
         """End whatever of ours is still there. Slots end themselves when their driver is gone; if not, we do it."""
         family: list[psutil.Process] = []
         if self.process is not None and self.process.poll() is None:
@@ -128,7 +128,7 @@ class Driver:
             self._log = None
 
 
-def _alive(target: Target) -> bool:
+def _alive(target: ChosenProcess) -> bool:
     """Whether it is still there; its pid alone may by now be somebody else's."""
     try:
         process = psutil.Process(target.pid)
@@ -179,7 +179,7 @@ class Demo:
         self.journal = Journal(folder / "job" / "epochs.jsonl")
         self.view = View(self.history, started_ms)
         self.driver = Driver(folder, shop)
-        self.slots: dict[int, Target] = {}  # every slot process the job ever had
+        self.slots: dict[int, ChosenProcess] = {}  # every slot process the job ever had
         self._screen: Screen | None = None
 
     def run(self, screen: Screen) -> None:
@@ -243,7 +243,7 @@ class Demo:
         epochs = self.journal.poll()
         for pid in {_pid(slot) for epoch in epochs for slot in epoch.slots} - self.slots.keys():
             with contextlib.suppress(psutil.Error, NotOurs):  # it may be gone already
-                self.slots[pid] = Target.of(pid, command_contains="penstock.runtime.epochs.slot")
+                self.slots[pid] = ChosenProcess.of(pid, command_contains="penstock.runtime.epochs.slot")
         for incident in self.history.add(epochs):
             self.view.state = "running"
             self.view.note(incident.recovered_ms or now_ms(), incident.outcome(), "bold green")

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from examples.clickstream.clicks import SCHEMA, Click
 from examples.clickstream.shop import DISORDER_MS, LiveClicks, Shop
 from penstock.common import Configuration, Duration, Time, TimestampAssigner, Types, WatermarkStrategy
-from penstock.connectors.clickstream import SCHEMA, Click
 from penstock.connectors.file_sink import FileSink
 from penstock.datastream import (
     AggregateFunction,

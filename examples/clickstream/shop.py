@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from examples.clickstream.clicks import Click, Clickstream
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
-from penstock.connectors.clickstream import Click, Clickstream
 from penstock.connectors.counter_random import IndexArray
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.records import Block, Rows

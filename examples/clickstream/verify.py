@@ -21,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from examples.clickstream.clicks import SCHEMA
 from examples.clickstream.job import TOTALS, WINDOW_MS, WINDOWS
 from examples.clickstream.shop import Shop
-from penstock.connectors.clickstream import SCHEMA
 from penstock.connectors.file_sink import committed_files
 
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.live import Live
 
 from examples.cluster.job import reading
+from examples.cluster.standalone import standalone_cluster
 from examples.cluster.view import View, Worker
 from penstock.driver.control.home import JobHome
-from penstock.testing.standalone import standalone_cluster
 
 PROJECT = Path(__file__).parents[2]
 FOLDER = PROJECT / "demo-output" / "cluster"

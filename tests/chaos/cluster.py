@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from penstock.testing.kill import Target, kill
+from examples.kill import ChosenProcess, kill
 
 REPOSITORY = Path(__file__).parents[2]
 # Everything started from here inherits it, so that other runs on this machine are told apart from ours.
@@ -112,7 +112,7 @@ class Driver:
         return pid
 
     def _kill(self, pid: int, command: str) -> int:
-        kill(Target.of(pid, command_contains=command))
+        kill(ChosenProcess.of(pid, command_contains=command))
         return pid
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.standalone import standalone_cluster
+from examples.cluster.standalone import standalone_cluster
 from tests.chaos.cluster import Driver, left_behind
 from tests.chaos.run import run
 from tests.chaos.verify import verify

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples.clickstream.clicks import Clickstream
 from penstock.connectors.base import SplitEnumerator
-from penstock.connectors.clickstream import Clickstream
 from penstock.connectors.collection import CollectionSource
 from penstock.connectors.counter_random import IndexArray, below, below_at, random_u64, random_u64_at
 from penstock.connectors.datagen import ColumnGenerator, DataGeneratorSource

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from examples.kill import ChosenProcess, kill
 from penstock.common import Configuration, Time
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -23,7 +24,6 @@ from penstock.connectors.push import Inbox, PushSource, ReceiveLog, Receiver, So
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.errors import JobDefinitionError, JobFailedError, PenstockError, StorageError
-from penstock.testing.kill import Target, kill
 from tests.connectors.reading import read
 from tests.connectors.tcp import TIMEOUT_S, Server, sends
 
@@ -345,7 +345,7 @@ def run_to_the_end(mode: str, server: Server, folder: Path, due: threading.Semap
         process = start(mode, server.port, folder)
         assert due.acquire(timeout=60), process.communicate(timeout=5)[1]
         assert process.poll() is None, "it ended before it could be killed"
-        kill(Target.of(process.pid, command_contains="tests.connectors.socket_job"))
+        kill(ChosenProcess.of(process.pid, command_contains="tests.connectors.socket_job"))
         process.communicate(timeout=10)
     process = start(mode, server.port, folder)
     _, errors = process.communicate(timeout=90)

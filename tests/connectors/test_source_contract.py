@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.clickstream.clicks import Clickstream
 from penstock.connectors.base import Source
-from penstock.connectors.clickstream import Clickstream
 from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from examples.clickstream.clicks import Click
 from examples.clickstream.history import History, Incident, Journal
 from examples.clickstream.job import TOTALS, WINDOW_MS, WINDOWS
 from examples.clickstream.report import Run, write_report
 from examples.clickstream.shop import SPLITS, LiveClicks, Shop
 from examples.clickstream.verify import Verdict, compare
 from examples.clickstream.view import View, screen_text, sparkline
-from penstock.connectors.clickstream import Click
 from penstock.engine.messages import EpochReport
 from penstock.records import Rows
 

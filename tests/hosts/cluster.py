@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.standalone import _MASTER, _WORKER, _wait_for, spark_class
+from examples.cluster.standalone import _MASTER, _WORKER, _wait_for, spark_class
 from tests.chaos.cluster import REPOSITORY, Driver
 from tests.hosts.network import Host, Network, network
 

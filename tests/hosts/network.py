@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from penstock.testing.kill import NotOurs, Target, kill
+from examples.kill import ChosenProcess, NotOurs, kill
 
 _SUBNET = "10.77.0"
 _ETC = Path("/etc/netns")  # `ip netns exec` shows files from here instead of those in /etc
@@ -90,7 +90,7 @@ class Host:
                     if mark is None and command:
                         raise NotOurs(f"pid {process.pid} on host {self.name} is {command[:120]!r}")
                     if mark is not None:
-                        kill(Target.of(process.pid, command_contains=mark))
+                        kill(ChosenProcess.of(process.pid, command_contains=mark))
                         killed.append(process.pid)
             time.sleep(0.1)
         raise AssertionError(f"{self.name} still has {[p.pid for p in self.processes()]}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from penstock.testing.kill import Target, kill
+from examples.kill import ChosenProcess, kill
 from tests.chaos.verify import verify
 from tests.hosts.cluster import DRIVERS, WORKERS, Cluster, HostDriver, wait_until
 
@@ -107,7 +107,7 @@ def slot_killed(cluster: Cluster, folder: Path) -> Result:
     driver = job.runs_everywhere()
     ((name, *_), *_) = driver.slots_by_host().values()
     since = _now_ms()
-    kill(Target.of(int(name.rpartition(":")[2]), command_contains="penstock.runtime.epochs.slot"))
+    kill(ChosenProcess.of(int(name.rpartition(":")[2]), command_contains="penstock.runtime.epochs.slot"))
     recovery = job.recovered(since, [name])
     job.ends()
     _after(job, since, [name])
@@ -120,7 +120,7 @@ def executor_killed(cluster: Cluster, folder: Path) -> Result:
     host, names = next(iter(driver.slots_by_host().items()))
     (executor,) = cluster.net[host].processes("CoarseGrainedExecutorBackend")
     since = _now_ms()
-    kill(Target.of(executor.pid, command_contains="CoarseGrainedExecutorBackend"))
+    kill(ChosenProcess.of(executor.pid, command_contains="CoarseGrainedExecutorBackend"))
     recovery = job.recovered(since, names)
     job.ends()
     _after(job, since, names)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.kill import Target, kill
+from examples.kill import ChosenProcess, kill
 from tests.servers.jars import ServerUnavailable
 
 
@@ -88,7 +88,7 @@ class ServerProcess(ABC):
         """SIGKILL of the server's main process. Returns the pid that died."""
         assert self._process is not None
         pid = self._process.pid
-        kill(Target.of(pid, command_contains=self._mark))
+        kill(ChosenProcess.of(pid, command_contains=self._mark))
         self._process.wait(10)
         return pid
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from examples.kill import ChosenProcess, kill
 from penstock.driver.control.home import JobHome
 from penstock.errors import FencedError
 from penstock.service.dispatcher import Dispatcher, GiveUp, Leave, StartAgain, next_step
@@ -15,7 +16,6 @@ from penstock.service.endpoint import Endpoint
 from penstock.service.known_job import KnownJob
 from penstock.service.program import Program
 from penstock.service.submission import Submission
-from penstock.testing.kill import Target, kill
 from tests.driver.jobs import eventually
 from tests.service.programs import ENDLESS, FAILING, jobmanager, program, start_jobmanager
 
@@ -46,11 +46,11 @@ def _facts(dispatcher: Dispatcher, job_id: str) -> dict[str, Any]:
     return facts
 
 
-def _driver(dispatcher: Dispatcher, job_id: str) -> Target:
+def _driver(dispatcher: Dispatcher, job_id: str) -> ChosenProcess:
     submission = Submission.load(dispatcher.home.job(job_id))
     assert submission is not None
     assert submission.process is not None
-    return Target.of(submission.process["pid"], command_contains=job_id)
+    return ChosenProcess.of(submission.process["pid"], command_contains=job_id)
 
 
 def test_decisions_about_a_driver() -> None:
@@ -135,7 +135,7 @@ def test_when_the_dispatcher_is_killed_both_jobs_go_on_and_its_successor_lists_t
         endpoint.ask("POST", "/jobs", body={**body, "programArgsList": [name]}).body["jobid"] for name in ("one", "two")
     ]
     epochs = {job: eventually(lambda j=job: _epochs(endpoint, j), "epochs") for job in jobs}  # type: ignore[misc]
-    kill(Target.of(first.pid, command_contains=str(home)))
+    kill(ChosenProcess.of(first.pid, command_contains=str(home)))
     first.wait(10)
     folders = [JobHome(home).job(job) for job in jobs]
     for job, folder in zip(jobs, folders, strict=True):
@@ -157,7 +157,7 @@ def test_when_the_dispatcher_is_killed_both_jobs_go_on_and_its_successor_lists_t
         submission = Submission.load(folders[0])
         assert submission is not None
         assert submission.process is not None
-        kill(Target.of(submission.process["pid"], command_contains=jobs[0]))
+        kill(ChosenProcess.of(submission.process["pid"], command_contains=jobs[0]))
         eventually(lambda: again.ask("GET", f"/jobs/{jobs[0]}/facts").body["drivers"] == 2, "a new driver")
         # A third job finds no slot, and is told so.
         third = again.ask("POST", "/jobs", body=body).body["jobid"]

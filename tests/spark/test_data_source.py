@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.connectors.clickstream import Clickstream
+from examples.clickstream.clicks import Clickstream
 from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.spark.data_source import read_stream

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from examples.kill import ChosenProcess, kill
 from penstock.common import Configuration, Types
 from penstock.connectors.file_sink import FileSink, committed_files
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.client import JobClient
-from penstock.testing.kill import Target, kill
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +67,7 @@ def kill_a_slot_in_the_loop(client: JobClient) -> str:
         if len(reports) >= 4:
             assert reports[-1].feedback > 0
             name = reports[-1].slots[-1]
-            kill(Target.of(int(name.rpartition(":")[2]), command_contains="penstock.runtime.epochs.slot"))
+            kill(ChosenProcess.of(int(name.rpartition(":")[2]), command_contains="penstock.runtime.epochs.slot"))
             return name
         time.sleep(0.005)
     raise AssertionError("the loop did not get going")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from examples.cluster.standalone import standalone_cluster
 from penstock.connectors.file_sink import committed_files
-from penstock.testing.standalone import standalone_cluster
 from tests.spark.speculation_job import KEYS, RECORDS, SLOW
 
 ROOT = Path(__file__).parents[2]

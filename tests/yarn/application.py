@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pyspark
 
+from examples.kill import ChosenProcess, kill
 from penstock.driver.control.home import JobHome
-from penstock.testing.kill import Target, kill
 from tests.servers.yarn import YarnCluster
 
 REPOSITORY = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def kill_executor_of(slot: psutil.Process) -> None:
     """SIGKILL of the JVM in the container that the slot belongs to."""
     command = slot.cmdline()
     executor = int(command[command.index("--executor") + 1])
-    kill(Target.of(executor, command_contains=EXECUTOR))
+    kill(ChosenProcess.of(executor, command_contains=EXECUTOR))
 
 
 def dependencies(folder: Path) -> tuple[Path, Path]:

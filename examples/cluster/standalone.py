@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from examples.kill import ChosenProcess, kill
 from penstock.errors import PenstockError
-from penstock.testing.kill import Target, kill
 
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
@@ -40,7 +40,7 @@ class StandaloneCluster:
     def kill_worker(self, number: int) -> int:
         """SIGKILL to one worker; its executors end when they miss it, and slots with them. The pid that was."""
         worker = self.workers[number]
-        kill(Target.of(worker.pid, command_contains=_WORKER))
+        kill(ChosenProcess.of(worker.pid, command_contains=_WORKER))
         worker.wait(10)
         return worker.pid
 
@@ -106,7 +106,7 @@ def standalone_cluster(
         executors = [child for process, _ in started for child in _children(process.pid)]
         for process, command in reversed(started):
             if process.poll() is None:
-                kill(Target.of(process.pid, command_contains=command))
+                kill(ChosenProcess.of(process.pid, command_contains=command))
                 process.wait(10)
         psutil.wait_procs(executors, timeout=15)  # they end by themselves when their worker is gone
 

@@ -14,7 +14,7 @@ class NotOurs(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChosenProcess:
     """A process as it was when it was chosen: a pid alone may by now be somebody else's."""
 
     pid: int
@@ -22,7 +22,7 @@ class Target:
     command: str
 
     @staticmethod
-    def of(pid: int, *, command_contains: str) -> Target:
+    def of(pid: int, *, command_contains: str) -> ChosenProcess:
         """Remember a process of ours: its command line must hold `command_contains`."""
         if pid <= 1 or pid == os.getpid():
             raise NotOurs(f"refusing to kill pid {pid}")
@@ -30,10 +30,10 @@ class Target:
         command = " ".join(process.cmdline())
         if not command_contains or command_contains not in command:
             raise NotOurs(f"pid {pid} is {command[:120]!r}, which does not contain {command_contains!r}")
-        return Target(pid, process.create_time(), command_contains)
+        return ChosenProcess(pid, process.create_time(), command_contains)
 
 
-def kill(target: Target) -> None:
+def kill(target: ChosenProcess) -> None:
     """SIGKILL, if it is still the same process. Returns when the process is gone (at most 10 s)."""
     if target.pid <= 1:
         raise NotOurs(f"refusing to kill pid {target.pid}")
