@@ -13,7 +13,7 @@ from penstock.cli.output import hint
 from penstock.cli.targets import Directory, TokenFile, given_token, home_at
 from penstock.driver.control.home import is_running, read_json, write_private
 from penstock.errors import ConfigurationError
-from penstock.service.history import MAX_JOBS
+from penstock.service.known_jobs import MAX_JOBS
 
 _LEADS_ON = '<!doctype html><meta charset="utf-8"><title>Penstock</title><script>location.replace(%s)</script>\n'
 
@@ -37,7 +37,7 @@ def jobmanager(
 ) -> None:
     """Run the dispatcher. It accepts jobs, starts their drivers, starts dead ones again, and serves REST and the page."""
     try:
-        from penstock.service.rest.server import serve
+        from penstock.service.rest.app import serve
     except ImportError as error:
         raise ConfigurationError(
             f"the dispatcher needs FastAPI and uvicorn ({error}): install them with `pip install 'penstock[ui]'`"

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.on_job import on_job
 from penstock.cli.output import (
     hint,
     milliseconds,
@@ -21,11 +20,11 @@ from penstock.cli.output import (
     wait_for_state,
     watermark,
 )
-from penstock.cli.targets import AsJson, Directory, JobManager, Target, TokenFile, all_targets, checked
+from penstock.cli.targets import AsJson, Directory, JobManager, Target, TokenFile, all_targets, checked, on_job
 from penstock.driver.control.rates import bottleneck
 from penstock.service.documents import checkpoints as checkpoint_documents
 from penstock.service.documents import jobs as documents
-from penstock.service.known_job import TERMINAL
+from penstock.service.known_jobs import TERMINAL
 
 Wait = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the end of it.")]
 SavepointDirectory = Annotated[

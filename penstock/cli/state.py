@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.on_job import on_job
 from penstock.cli.output import hint, print_json, print_table
-from penstock.cli.targets import AsJson, Target, checked
+from penstock.cli.targets import AsJson, Target, checked, on_job
 
 _KEY = "As JSON: 17, '\"user-1\"', '[1, \"a\"]' for a tuple; default: some of all keys."
 

@@ -1,11 +1,15 @@
-"""Which job a command means, and how it is reached: through its folder on this machine, or through a dispatcher."""
+"""Which job a command means, and how it is reached: through its folder on this machine, or through a dispatcher.
+
+Commands that are about one job have the same first argument and the same last options: written once, here.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeAlias
 from urllib.parse import urlsplit
@@ -18,7 +22,7 @@ from penstock.errors import ConfigurationError, PenstockError
 from penstock.service.dispatcher import tail
 from penstock.service.documents import jobs as documents
 from penstock.service.endpoint import Endpoint
-from penstock.service.known_job import TERMINAL, KnownJob, known_jobs
+from penstock.service.known_jobs import TERMINAL, KnownJob, known_jobs
 from penstock.service.submission import Submission
 
 
@@ -245,3 +249,24 @@ def _by_folder(path: Path, home: JobHome) -> Target:
         f"{path} belongs to no job that can be reached: run the program with `penstock run`, or set "
         "penstock.control.enabled to true"
     )
+
+
+def on_job(command: Callable[..., None]) -> Callable[..., None]:
+    """`command(target, …)` as Typer wants it: JOB, what the command declares itself, and how the job is reached."""
+    own = list(signature(command, eval_str=True).parameters.values())[1:]
+    parameters = [
+        Parameter("job", Parameter.KEYWORD_ONLY, annotation=JobName),
+        *(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own),
+        Parameter("directory", Parameter.KEYWORD_ONLY, default=None, annotation=Directory),
+        Parameter("jobmanager", Parameter.KEYWORD_ONLY, default=None, annotation=JobManager),
+        Parameter("token_file", Parameter.KEYWORD_ONLY, default=None, annotation=TokenFile),
+    ]
+
+    def run(**given: Any) -> None:
+        target = find(given.pop("job"), given.pop("directory"), given.pop("jobmanager"), given.pop("token_file"))
+        command(target, **given)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks at, and so Typer
+    return run

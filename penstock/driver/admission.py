@@ -2,11 +2,119 @@
 
 One place for all sources: every enumerator gets the number as `max_records`. What it decides is logged with the epoch's
 plan, so a repeated epoch reads the same whatever the clock says then.
+
+What an epoch costs by itself, and what each record adds: learnt from epochs as they end. Pure.
+
+Both come from a straight line through the latest epochs (records, time): the median of the slopes between each two, which one
+epoch that something else held up does not lead astray. Epochs of one size give no line; then the fixed part stays what it
+was. An epoch that took much longer or shorter than expected may be an accident, or the job has changed, and what was before
+means nothing any more: the epoch after it tells, by what explains it best.
 """
 
 from __future__ import annotations
 
-from penstock.driver.epoch_cost import EpochCost
+import math
+from collections import deque
+from itertools import combinations
+from statistics import median
+from typing import Final, NamedTuple
+
+_MEMORY: Final = 0.5  # weight of the newest epoch in what a record costs
+_LINE: Final = 8  # epochs
+_DIFFERENT: Final = 0.1  # of the larger size: from there on two epochs differ
+_STRANGE: Final = 1.7  # times as long as expected, or shorter
+_SURE: Final = 3  # epochs, after which there is something to expect
+_MOST_FIXED: Final = 0.95  # of an epoch's time: records are never free
+
+
+class _Epoch(NamedTuple):
+    records: int
+    ms: float
+
+
+class _Model(NamedTuple):
+    fixed_ms: float
+    ms_per_record: float
+
+    def distance(self, epoch: _Epoch) -> float:
+        """How many times longer or shorter than expected, as a logarithm."""
+        return abs(math.log(epoch.ms / max(1e-9, self.fixed_ms + self.ms_per_record * epoch.records)))
+
+
+class EpochCost:
+    def __init__(self) -> None:
+        self._model: _Model | None = None
+        self._quiet_ms: float | None = None
+        self._recent: deque[_Epoch] = deque(maxlen=_LINE)
+        self._before: _Model | None = None  # what held until the last epoch, which was strange
+
+    @property
+    def fixed_ms(self) -> float:
+        return self._model.fixed_ms if self._model is not None else self._quiet_ms or 0.0
+
+    @property
+    def ms_per_record(self) -> float:
+        """Only when an epoch was observed."""
+        assert self._model is not None
+        return self._model.ms_per_record
+
+    def observe_quiet(self, duration_ms: float) -> None:
+        """An epoch that brought next to nothing."""
+        self._quiet_ms = _blend(self.fixed_ms or None, duration_ms)
+        if self._model is not None:
+            self._model = self._model._replace(fixed_ms=self._quiet_ms)
+
+    def observe(self, records: int, duration_ms: float) -> None:
+        epoch, model = _Epoch(records, duration_ms), self._model
+        if self._before is not None and model is not None:
+            model = self._judge(self._before, model, epoch)
+        elif model is not None and len(self._recent) >= _SURE and model.distance(epoch) > math.log(_STRANGE):
+            # Until the next epoch has told: as if it were the records, which is the careful way to see it.
+            self._before = model
+            self._recent.append(epoch)
+            self._model = _of_records(model.fixed_ms, epoch)
+            return
+        self._recent.append(epoch)
+        self._model = self._line() or _of_records(self.fixed_ms if model is None else model.fixed_ms, epoch, model)
+
+    def _judge(self, before: _Model, records_slower: _Model, epoch: _Epoch) -> _Model:
+        """The last epoch was strange. Was it an accident, are records slower now, or is every epoch?"""
+        strange = self._recent[-1]
+        every_epoch = before._replace(fixed_ms=max(0.0, strange.ms - before.ms_per_record * strange.records))
+        best = min((before, records_slower, every_epoch), key=lambda model: model.distance(epoch))
+        self._before = None
+        if best is before:
+            self._recent.pop()
+        else:
+            self._recent.clear()
+            self._recent.append(strange)
+        return best
+
+    def _line(self) -> _Model | None:
+        """Through the latest epochs; None while their sizes are too much alike for one."""
+        slopes = [
+            (one.ms - other.ms) / (one.records - other.records)
+            for one, other in combinations(self._recent, 2)
+            if abs(one.records - other.records) >= max(one.records, other.records) * _DIFFERENT
+        ]
+        if not slopes:
+            return None
+        slope = max(0.0, median(slopes))
+        fixed_ms = max(0.0, median(epoch.ms - slope * epoch.records for epoch in self._recent))
+        ms, records = median(epoch.ms for epoch in self._recent), median(epoch.records for epoch in self._recent)
+        fixed_ms = min(fixed_ms, ms * _MOST_FIXED)
+        return _Model(fixed_ms, (ms - fixed_ms) / records)
+
+
+def _of_records(fixed_ms: float, epoch: _Epoch, before: _Model | None = None) -> _Model:
+    """What is not fixed is the records'."""
+    now = (epoch.ms - min(fixed_ms, epoch.ms * _MOST_FIXED)) / epoch.records
+    return _Model(min(fixed_ms, epoch.ms), _blend(None if before is None else before.ms_per_record, now))
+
+
+def _blend(before: float | None, now: float) -> float:
+    return now if before is None else before * (1 - _MEMORY) + now * _MEMORY
+
 
 FIRST_RECORDS = 10_000  # before anything is known about the job's speed
 _LEAST = 100

@@ -17,13 +17,12 @@ from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest, StateHandle, TaskState, pack_committables
 from penstock.checkpoint.savepoint import is_external, read_external_state
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
-from penstock.driver import kept_parallelism
+from penstock.driver import rescaling
 from penstock.driver.checkpoint_statistics import StatisticsKeeper
 from penstock.driver.description import JobDescription
 from penstock.driver.faults import CrashPoint
 from penstock.driver.planning import PlannedEpoch
-from penstock.driver.savepoints import PendingSavepoint
-from penstock.driver.serving import answer_checkpoint, refuse
+from penstock.driver.requests import PendingSavepoint, answer_checkpoint, refuse
 from penstock.driver.sink_commits import SinkCommits
 from penstock.engine.messages import TaskAck
 from penstock.engine.uploads import UploadInbox
@@ -367,7 +366,7 @@ class Checkpoints:
             statistics={
                 "bytes": size,
                 **({} if origin is None else {"restored_from": origin}),
-                **kept_parallelism.noted(self._job),
+                **rescaling.noted_parallelism(self._job),
                 "stateful": sorted(n.operator_id for v in graph.job.vertices.values() for n in v.nodes if n.stateful),
             },
         )

@@ -19,26 +19,21 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, read_newest
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore, KeptAll
-from penstock.driver import faults, kept_parallelism
-from penstock.driver.accumulators import JobAccumulators
+from penstock.driver import faults, rescaling
 from penstock.driver.admission import Admission
-from penstock.driver.back_pressure import EpochBounds
 from penstock.driver.checkpoint_statistics import StatisticsKeeper
 from penstock.driver.checkpoints import Checkpoints, EndedEpoch, UploadWatch
 from penstock.driver.claims import check_claims
 from penstock.driver.description import JobDescription
-from penstock.driver.latency import LatencyTracker
-from penstock.driver.notices import Notices
+from penstock.driver.failures import Notices, RepeatedFailures
 from penstock.driver.planning import EpochPlanner, PlannedEpoch, SparkInput
 from penstock.driver.recovery import find_checkpoint
-from penstock.driver.repeated_failures import RepeatedFailures
-from penstock.driver.reporting import epoch_report
-from penstock.driver.requests import CheckpointRequest, Requests
-from penstock.driver.rescales import Rescales
-from penstock.driver.rescaling import PendingRescale
-from penstock.driver.savepoints import PendingSavepoint
+from penstock.driver.reporting import JobAccumulators, epoch_report
+from penstock.driver.requests import CheckpointRequest, PendingRescale, PendingSavepoint, Requests
+from penstock.driver.rescaling import Rescales
 from penstock.driver.sink_commits import SinkCommits
-from penstock.driver.source_planner import SourcePlanner
+from penstock.driver.sources import SourcePlanner
+from penstock.driver.waiting import EpochBounds, LatencyTracker
 from penstock.engine.messages import EpochPlan, EpochReport, TaskAck
 from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.functions.connectors import Json
@@ -169,7 +164,7 @@ class JobMaster:
             )
         if not self._parallelism_known:
             self._parallelism_known = True
-            self._go_on_as(kept_parallelism.kept(self.job, manifest, self.requests.claim_slots))
+            self._go_on_as(rescaling.kept_parallelism(self.job, manifest, self.requests.claim_slots))
         if manifest is not None:
             check_claims(manifest, self.job.graph.job, ignore_unclaimed=self.settings.ignore_unclaimed_state)
         self._begin_attempt(manifest)
@@ -229,7 +224,7 @@ class JobMaster:
 
     def change_parallelism(self) -> None:
         """Go on, at the parallelism that was asked for, from the checkpoint just taken. `job` is another one then."""
-        self._go_on_as(kept_parallelism.rescaled_job(self.job, self._rescales.begin()))
+        self._go_on_as(rescaling.rescaled_job(self.job, self._rescales.begin()))
         self.graph_version += 1
         self.recover()
 

@@ -15,10 +15,10 @@ from dataclasses import replace
 from penstock.checkpoint import layout, ownership, savepoint
 from penstock.checkpoint.manifest import Manifest, unpack_committables
 from penstock.checkpoint.store import CheckpointStore, Fenced
-from penstock.driver import kept_parallelism
+from penstock.driver import rescaling
 from penstock.driver.claims import check_claims
 from penstock.driver.description import JobDescription
-from penstock.driver.skip_ahead import skip_ahead
+from penstock.driver.plan_log import skip_ahead
 from penstock.errors import ConfigurationError, FencedError
 from penstock.functions.connectors import Committer
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
@@ -103,7 +103,7 @@ def import_savepoint(
     start = max(int(found.epoch), *(int(epoch) for epoch in planned), 0 if own is None else int(own.epoch) + 1)
     statistics = {**found.statistics, "restored_from": path, "savepoint_epoch": int(found.epoch)}
     statistics.pop("claimed_savepoint", None)  # what another job has claimed is not ours to delete
-    kept_parallelism.forget(statistics)
+    rescaling.forget_parallelism(statistics)
     if claim:
         statistics["claimed_savepoint"] = path
     manifest = replace(

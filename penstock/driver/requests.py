@@ -2,18 +2,36 @@
 
 Any thread may ask; only the thread that plans epochs serves. Every future ends: with the answer, with the reason why it
 failed, or, when the job is over, with that.
+
+One savepoint on its way: from the request, through the acknowledgements of an epoch, to its manifest.
+
+A running job changes its parallelism: at the end of an epoch that is a checkpoint, with what that checkpoint holds.
+
+What clients ask of epochs: accepted between two of them, or refused; and answered when it has come about, or has not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
+import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from penstock.errors import PenstockError
+from penstock.checkpoint import layout, savepoint
+from penstock.checkpoint.manifest import FileState, Manifest, TaskState
+from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.driver.description import JobDescription
+from penstock.engine.messages import TaskAck
+from penstock.errors import CheckpointFailedError, ConfigurationError, JobDefinitionError, PenstockError, StorageError
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.rescale import adjustable_parallelism, rescaled
+from penstock.protocol.checkpoint_messages import Asked, Purpose
+from penstock.protocol.ids import TaskId
 
 
 class JobEndedError(PenstockError):
@@ -112,3 +130,169 @@ class Requests:
 
     def _too_late(self, request: Request) -> JobEndedError:
         return JobEndedError(f"the {_name(request)} that was asked for did not come about: {self._closed}")
+
+
+class PendingSavepoint:
+    """`folder` exists when the epoch starts: tasks write into it, and a host that does not see it says so."""
+
+    def __init__(
+        self, request: SavepointRequest, *, job_id: str, configured: str | None, job_folder: str | None
+    ) -> None:
+        directory = request.directory or configured
+        if directory is None and job_folder is not None:
+            directory = f"{job_folder.rstrip('/')}/{layout.SAVEPOINTS}"
+        if directory is None:
+            raise ConfigurationError(
+                "a savepoint was asked for, but nothing says where to put it: give trigger_savepoint a directory, or set "
+                "execution.checkpointing.savepoint-dir"
+            )
+        self.request = request
+        name = f"{savepoint.PREFIX}{job_id[:6]}-{uuid.uuid4().hex[:12]}"
+        self._storage: CheckpointStorage = open_storage(f"{directory.rstrip('/')}/{name}")
+        self.folder = self._storage.url
+        self._manifest: Manifest | None = None
+        self.saved = False  # it is there
+        self.problem: Exception | None = None  # why it is not
+
+    def check(self, acks: Mapping[TaskId, TaskAck]) -> None:
+        """Raises if a task could not store its part."""
+        for task, ack in sorted(acks.items()):
+            if ack.savepoint is None:
+                raise StorageError(
+                    f"savepoint {self.folder} was not taken: task {task} could not store its part: {ack.savepoint_error}"
+                )
+
+    def describe(self, manifest: Manifest, tasks: tuple[TaskState, ...], read: Callable[[FileState], bytes]) -> None:
+        """What its manifest will say. At the end of its epoch: what Spark's sources keep beside their offsets goes on changing.
+        `read` is of the job folder."""
+        offsets = savepoint.portable_offsets(self._storage, manifest, read)
+        self._manifest = replace(manifest, kind="savepoint", tasks=tasks, committables={}, spark_offsets=offsets)
+
+    def complete(self) -> None:
+        """All output up to its epoch is committed: write the manifest, tell who asked. Of a stop only when the job has ended."""
+        assert self._manifest is not None
+        savepoint.complete(self._storage, self._manifest)
+        self.saved = True
+        if not self.request.stop:
+            self.request.answer.set_result(self.folder)
+
+    def stopped(self) -> None:
+        """The job has ended, and nothing will be made again that a job resumed from here makes."""
+        if not self.request.answer.done():
+            self.request.answer.set_result(self.folder)
+
+    def fail(self, error: Exception) -> None:
+        """Nothing of it stays, unless the manifest was written: then it is whole, whatever happened after."""
+        with contextlib.suppress(PenstockError):
+            savepoint.abandon(self.folder)
+        if self.saved:
+            error = PenstockError(
+                f"the job did not stop: {self.folder} is whole, but something failed before the job had ended, and it goes on from "
+                "its last checkpoint. Stop it again, and resume from the savepoint of that stop"
+            )
+        if not self.request.answer.done():
+            self.request.answer.set_exception(error)
+
+
+class PendingRescale:
+    """From the request to the first epoch at the new parallelism."""
+
+    def __init__(self, request: RescaleRequest, graph: ExecutionGraph) -> None:
+        before = adjustable_parallelism(graph.job)
+        if before is None:
+            raise JobDefinitionError(
+                f"job {graph.job.job_name!r} cannot be rescaled: every operator has a parallelism of its own; leave "
+                "set_parallelism away from those that may change"
+            )
+        self.request, self.before = request, before
+        self.graph = ExecutionGraph(rescaled(graph.job, request.parallelism))
+        self.checkpoint = 0
+        self._stopped_at = 0.0
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.before == self.request.parallelism
+
+    def stopped(self, checkpoint: int) -> None:
+        self.checkpoint, self._stopped_at = checkpoint, time.perf_counter()
+
+    def done(self) -> None:
+        self.request.answer.set_result(
+            RescaleResult(
+                before=self.before,
+                after=self.request.parallelism,
+                checkpoint=self.checkpoint,
+                pause_ms=(time.perf_counter() - self._stopped_at) * 1000 if self.checkpoint else 0.0,
+            )
+        )
+
+    def fail(self, error: Exception) -> None:
+        if not self.request.answer.done():
+            self.request.answer.set_exception(error)
+
+
+def next_asked(requests: Requests, job: JobDescription, storage: CheckpointStorage | None) -> Asked | None:
+    """The next request that needs an epoch. One that cannot be served is its asker's trouble, not the job's."""
+    request = requests.next()
+    if request is None:
+        return None
+    try:
+        return _accept(request, job, storage)
+    except PenstockError as error:
+        request.answer.set_exception(error)
+        return None
+
+
+def _accept(request: Request, job: JobDescription, storage: CheckpointStorage | None) -> Asked | None:
+    match request:
+        case RescaleRequest():
+            rescale = _rescale(request, job, storage)
+            return None if rescale is None else Asked(purpose=Purpose.RESCALE, request=rescale)
+        case CheckpointRequest():
+            if storage is None:
+                raise JobDefinitionError(
+                    "there is no place for a checkpoint: checkpointing is off; set execution.checkpointing.interval and a job "
+                    "folder, or take a savepoint"
+                )
+            return Asked(purpose=Purpose.CHECKPOINT, request=request)
+        case SavepointRequest():
+            savepoint = PendingSavepoint(
+                request,
+                job_id=job.job_id,
+                configured=job.settings.savepoint_dir,
+                job_folder=None if storage is None else storage.url,
+            )
+            ends = Purpose.DRAIN if request.drain else Purpose.STOP
+            return Asked(purpose=ends if request.stop else Purpose.SAVEPOINT, request=savepoint)
+
+
+def _rescale(request: RescaleRequest, job: JobDescription, storage: CheckpointStorage | None) -> PendingRescale | None:
+    if storage is None:
+        raise JobDefinitionError(
+            "a running job is rescaled through a checkpoint, and checkpointing is off: set execution.checkpointing.interval "
+            "and a job folder"
+        )
+    rescale = PendingRescale(request, job.graph)
+    if rescale.changes_nothing:
+        rescale.done()
+        return None
+    return rescale
+
+
+def answer_checkpoint(asked: Asked, checkpoint: int) -> None:
+    request: CheckpointRequest = asked.request
+    request.answer.set_result(checkpoint)
+
+
+def refuse(asked: Asked, epoch: int, reason: str) -> None:
+    """What was asked for with `epoch` did not come about; the job goes on, and it can be asked for again."""
+    match asked.request:
+        case PendingSavepoint() as savepoint:
+            again = f"savepoint {savepoint.folder} was not taken: {reason}. Ask for it again when the cause is gone"
+            savepoint.fail(savepoint.problem or CheckpointFailedError(again))
+        case PendingRescale() as rescale:
+            rescale.fail(CheckpointFailedError(f"the rescaling did not come about: {reason}. Ask for it again"))
+        case CheckpointRequest() as request if not request.answer.done():
+            request.answer.set_exception(
+                CheckpointFailedError(f"checkpoint {epoch} was not completed: {reason}. Ask for it again")
+            )

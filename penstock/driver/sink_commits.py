@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Manifest, unpack_committables
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.driver.back_pressure import CommitTime
 from penstock.driver.faults import CrashPoint
-from penstock.driver.latency import LatencyTracker
+from penstock.driver.waiting import CommitTime, LatencyTracker
 from penstock.errors import FINAL_ERRORS, CheckpointFailedError, FencedError
 from penstock.functions.connectors import Committer, Sink
 

@@ -118,7 +118,7 @@ class EpochReport:
     replayed_tasks: int = 0
     vertices: list[dict[str, Any]] = field(default_factory=list)
     slots: list[str] = field(default_factory=list)
-    latency: list[dict[str, Any]] = field(default_factory=list)  # for each source and sink, see driver/latency.py
+    latency: list[dict[str, Any]] = field(default_factory=list)  # for each source and sink, see driver/waiting.py
     admitted: int | None = None  # records each source might read
     held_up: bool = False  # it took longer than it should, or a source had more to read than it was given
     bottleneck: int | None = None  # the vertex because of which

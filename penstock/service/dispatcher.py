@@ -22,8 +22,7 @@ from penstock.driver.control.home import JobHome, is_job_id, is_running, read_js
 from penstock.driver.control.resource_manager import ResourceManager
 from penstock.driver.life_cycle import Failure
 from penstock.errors import FencedError
-from penstock.service.history import MAX_JOBS, prune, remember_limit
-from penstock.service.known_job import TERMINAL, KnownJob, known_jobs
+from penstock.service.known_jobs import MAX_JOBS, TERMINAL, KnownJob, known_jobs, prune, remember_limit
 from penstock.service.program import Program
 from penstock.service.submission import Submission, end_facts, start_driver
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.cli import output
-from penstock.cli.submit import upload_name
+from penstock.cli.run import upload_name
 from penstock.cli.targets import dispatcher_at
 from penstock.driver.control.answers import Answer
 from penstock.driver.control.home import JobHome

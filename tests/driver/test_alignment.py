@@ -18,8 +18,7 @@ from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.admission import Admission
-from penstock.driver.alignment import SourceAlignment
-from penstock.driver.source_planner import SourcePlanner
+from penstock.driver.sources import SourceAlignment, SourcePlanner
 from penstock.engine.messages import TaskAck
 from penstock.errors import JobDefinitionError
 from penstock.protocol.events import MIN_WATERMARK

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.common.configuration import Configuration
-from penstock.driver.autoscale import Autoscaler, busy_ratio, decide
+from penstock.driver.rescaling import Autoscaler, busy_ratio, decide
 from penstock.engine.messages import EpochReport
 from penstock.engine.settings import AutoscaleSettings, JobSettings
 

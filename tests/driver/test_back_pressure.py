@@ -15,8 +15,8 @@ from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import JobClient, StreamExecutionEnvironment
-from penstock.driver.back_pressure import CommitTime, EpochBounds, slowest, waited_ms
 from penstock.driver.control.home import JobHome
+from penstock.driver.waiting import CommitTime, EpochBounds, slowest, waited_ms
 from penstock.protocol.ids import VertexId
 from penstock.records import Block
 from penstock.service.dispatcher import Dispatcher

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.driver.control.checkpoint_facts import with_statistics
+from penstock.driver.control.facts import with_statistics
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.latency import HISTORY, LatencyTracker
+from penstock.driver.waiting import HISTORY, LatencyTracker
 from penstock.graph.job_graph import JobGraph, build_job_graph
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.driver.loops import LoopTracker
+from penstock.driver.planning import LoopTracker
 from penstock.engine.messages import TaskAck
 from penstock.graph.iterations import Loop
 from penstock.protocol.ids import NodeId, TaskId, VertexId

@@ -13,7 +13,7 @@ from penstock.driver.admission import Admission
 from penstock.driver.description import JobDescription
 from penstock.driver.planning import EpochInput, EpochPlanner, SparkInput
 from penstock.driver.requests import Requests, SavepointRequest
-from penstock.driver.source_planner import SourcePlanner
+from penstock.driver.sources import SourcePlanner
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.errors import FencedError, StorageError
 from penstock.protocol.ids import Generation, TaskId, VertexId

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.common.restart_strategy import RestartStrategies
-from penstock.driver.notices import Notices
-from penstock.driver.repeated_failures import RepeatedFailures
+from penstock.driver.failures import Notices, RepeatedFailures
 from penstock.errors import JobFailedError, StorageError, UserFunctionError
 from penstock.graph.partitioner import Hash
 from penstock.testing import EmbeddedJob, ListSink, ScriptedSource

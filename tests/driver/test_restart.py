@@ -7,7 +7,7 @@ import random
 import pytest
 
 from penstock.common import RestartStrategies
-from penstock.driver.restart import RestartState
+from penstock.driver.failures import RestartState
 from penstock.engine.durations import duration_ms
 from penstock.engine.settings import JobSettings
 from penstock.errors import ConfigurationError

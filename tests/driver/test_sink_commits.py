@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
-from penstock.driver.latency import LatencyTracker
 from penstock.driver.sink_commits import SinkCommits
+from penstock.driver.waiting import LatencyTracker
 
 
 class _Calls(Committer, Sink):

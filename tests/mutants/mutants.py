@@ -106,14 +106,14 @@ _CHECKPOINTS: Final = (
     ),
     Mutant(
         name="a stop is reported before the job has ended",
-        file="penstock/driver/savepoints.py",
+        file="penstock/driver/requests.py",
         old="        if not self.request.stop:\n            self.request.answer",
         new="        if True:\n            self.request.answer",
         tests=(f"{_LAST}::test_a_stop_is_not_reported_when_the_job_goes_on_after_all",),
     ),
     Mutant(
         name="a repeated failure is not noticed",
-        file="penstock/driver/repeated_failures.py",
+        file="penstock/driver/failures.py",
         old="        self._in_a_row += 1\n",
         new="        pass\n",
         tests=("tests/driver/test_repeated_failures.py::test_a_job_with_a_bug_says_so_while_it_is_tried_again",),
@@ -409,7 +409,7 @@ _STATE: Final = (
     ),
     Mutant(
         name="a damaged checkpoint is tried again for ever",
-        file="penstock/driver/restart.py",
+        file="penstock/driver/failures.py",
         old="return not settings.fall_back_to_older",
         new="return False",
         tests=(f"{_CROSSING}::test_a_job_over_a_damaged_checkpoint_ends_at_once_with_its_own_error",),

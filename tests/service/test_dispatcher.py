@@ -13,7 +13,7 @@ from penstock.driver.control.home import JobHome
 from penstock.errors import FencedError
 from penstock.service.dispatcher import Dispatcher, GiveUp, Leave, StartAgain, next_step
 from penstock.service.endpoint import Endpoint
-from penstock.service.known_job import KnownJob
+from penstock.service.known_jobs import KnownJob
 from penstock.service.program import Program
 from penstock.service.submission import Submission
 from tests.driver.jobs import eventually

@@ -11,9 +11,8 @@ from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.control.home import JobFolder, JobHome, this_process, write_json
 from penstock.service.dispatcher import Dispatcher
-from penstock.service.driver_log import shorten
-from penstock.service.history import MAX_JOBS, prune, prune_unattended
-from penstock.service.known_job import known_jobs
+from penstock.service.driver_process import shorten
+from penstock.service.known_jobs import MAX_JOBS, known_jobs, prune, prune_unattended
 from tests.driver.jobs import endless, eventually
 
 

@@ -30,8 +30,8 @@ from penstock.errors import JobDefinitionError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.service.dispatcher import Dispatcher
 from penstock.service.documents import checkpoints, jobs
+from penstock.service.dry_run import plan_of
 from penstock.service.endpoint import Endpoint, StrangerError
-from penstock.service.plan_only import plan_of
 from penstock.service.program import Program
 from penstock.service.prometheus import METRICS
 from penstock.service.rest import programs

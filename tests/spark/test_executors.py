@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from penstock.driver.notices import Notices
+from penstock.driver.failures import Notices
 from penstock.runtime.epochs.executors import ExecutorWatch, loopback_notice
 from penstock.runtime.epochs.session import _defaults
 

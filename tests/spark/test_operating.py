@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.driver.control.home import JobHome
-from penstock.service.known_job import KnownJob
+from penstock.service.known_jobs import KnownJob
 from tests.cli.programs import command
 from tests.driver.jobs import eventually
 from tests.service.programs import ENDLESS, program

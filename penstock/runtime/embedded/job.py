@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from penstock.driver.description import JobDescription
+from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
-from penstock.driver.restart import RestartState, is_final
 from penstock.engine.messages import TaskAck
 from penstock.engine.sampling import Sample, take_samples
 from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.driver.notices import Notices
+from penstock.driver.failures import Notices
 from penstock.runtime.connection.liveness import is_loopback
 
 PATIENCE_S = 15.0

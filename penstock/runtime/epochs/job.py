@@ -25,8 +25,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.driver.description import JobDescription
+from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
-from penstock.driver.restart import RestartState, is_final
 from penstock.engine.exchange_rows import SPARK_SCHEMA
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample

@@ -16,7 +16,7 @@ from penstock.checkpoint import savepoint
 from penstock.errors import StorageError
 from penstock.service.dispatcher import Dispatcher, tail
 from penstock.service.documents import vertices
-from penstock.service.known_job import TERMINAL
+from penstock.service.known_jobs import TERMINAL
 from penstock.service.prometheus import CONTENT_TYPE, exposition
 from penstock.service.rest.context import ERRORS, Json, TheDispatcher, not_found
 from penstock.service.rest.jobmanager import log_entry

@@ -14,7 +14,7 @@ from fastapi.responses import PlainTextResponse
 from penstock.driver.control.home import JobHome, is_job_id
 from penstock.service.dispatcher import tail
 from penstock.service.documents.vertices import selected
-from penstock.service.known_job import TERMINAL
+from penstock.service.known_jobs import TERMINAL
 from penstock.service.rest.context import ERRORS, Json, TheDispatcher, not_found
 
 router = APIRouter(prefix="/jobmanager", tags=["cluster"], responses=ERRORS)

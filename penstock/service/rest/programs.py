@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from penstock.driver.control.home import JobHome
 from penstock.errors import JobDefinitionError
-from penstock.service.plan_only import plan_of
+from penstock.service.dry_run import plan_of
 from penstock.service.program import Program
 from penstock.service.rest.context import ERRORS, Json, TheDispatcher, not_found
 from penstock.service.uploads import UploadError, Uploads, from_form

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from penstock.service.documents import results as documents
 from penstock.service.documents import vertices
-from penstock.service.documents.aggregates import AGGREGATIONS, aggregated
+from penstock.service.documents.results import AGGREGATIONS, aggregated
 from penstock.service.rest.context import ERRORS, Facts, Json, TheDispatcher, respond
 
 router = APIRouter(tags=["jobs"], responses=ERRORS)

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from penstock.driver.control.rates import bottleneck
 from penstock.service.documents import vertices as documents
-from penstock.service.documents.aggregates import aggregated, by_subtask
+from penstock.service.documents.results import aggregated, by_subtask
 from penstock.service.rest.context import ERRORS, Facts, Json, TheDispatcher, Vertex, not_found, respond
 from penstock.service.rest.results import aggregations
 

@@ -1,14 +1,95 @@
-"""Restart strategies: a frozen policy and the state that is asked "may the job start again, and when?"."""
+"""After a failure: may the job start again, and when; does it fail alike again and again; what should a person know?
+
+A restart strategy is a frozen policy and the state that is asked. The default strategy has no end, and would hide that a job
+fails with the same error at the same place each time. So that is said: in the log, in the job's facts and on the page.
+"""
 
 from __future__ import annotations
 
+import logging
 import random
+import re
+import threading
+import time
 from collections import deque
 from datetime import timedelta
+from typing import Any, Final
 
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.engine.settings import JobSettings
-from penstock.errors import FINAL_ERRORS, CorruptSnapshotError, JobFailedError
+from penstock.errors import FINAL_ERRORS, CorruptSnapshotError, JobFailedError, failed_task
+
+_log = logging.getLogger("penstock")
+
+
+class Notices:
+    """Each is there for as long as it is true. May be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now: dict[str, dict[str, Any]] = {}
+
+    def say(self, key: str, text: str) -> None:
+        """Logged once, until it was over."""
+        with self._lock:
+            known = key in self._now
+            since = self._now[key]["since_ms"] if known else time.time_ns() // 1_000_000
+            self._now[key] = {"key": key, "text": text, "since_ms": since}
+        if not known:
+            _log.warning("%s", text)
+
+    def over(self, key: str) -> None:
+        with self._lock:
+            was = self._now.pop(key, None)
+        if was is not None:
+            _log.warning("no longer: %s", was["text"])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        with self._lock:
+            return [dict(notice) for notice in self._now.values()]
+
+
+_KEY: Final = "same-failure"
+_FEW: Final = 3  # in a row: what a hiccup of a network or a disk does not reach with the delays of a restart strategy
+_NUMBERS: Final = re.compile(r"0x[0-9a-f]+|[0-9]+")  # addresses, ports, attempts: no two errors agree on them
+
+
+class RepeatedFailures:
+    """Belongs to the JobMaster's thread."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._notices = notices
+        self._same: tuple[str, ...] = ()
+        self._epoch = 0
+        self._in_a_row = 0
+
+    def failed(self, error: BaseException, epoch: int, checkpoint: int | None) -> None:
+        """`epoch` was not completed because of `error`, and the job goes back to `checkpoint`."""
+        text = next(iter(str(error).splitlines()), "")
+        same = (type(error).__qualname__, str(failed_task(error)), _NUMBERS.sub("#", text))
+        if (same, epoch) != (self._same, self._epoch):
+            self._forget()
+            self._same, self._epoch = same, epoch
+        self._in_a_row += 1
+        if self._in_a_row >= _FEW:
+            back = "its beginning" if checkpoint is None else f"checkpoint {checkpoint}"
+            self._notices.say(
+                _KEY,
+                f"epoch {epoch} has failed {self._in_a_row} times in a row with the same error, and the job goes back to {back} "
+                "each time: trying again will hardly help. Mend what the error names, or catch it in the function and put the "
+                "record aside; then cancel the job and start it again: it goes on from its checkpoint. A restart-strategy.type of "
+                f"fixed-delay or failure-rate ends such a job by itself. The error: {text[:500]}",
+            )
+
+    def epoch_completed(self, epoch: int) -> None:
+        """What it failed at lies behind the job."""
+        if self._in_a_row and epoch >= self._epoch:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._same, self._epoch, self._in_a_row = (), 0, 0
+        self._notices.over(_KEY)
+
 
 # What Flink does when checkpointing is on and nothing is configured: exponential delay, 1 s to 1 min.
 DEFAULT = RestartStrategies.exponential_delay_restart(1000, 60_000, 1.5, 3_600_000, 0.1)
