@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo test check format bench bench-kafka bench-postgres bench-state hostile mutants chaos chaos-kafka hosts nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check format bench bench-kafka bench-postgres bench-state hostile mutants chaos chaos-kafka hosts long-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,9 +71,15 @@ $(VENV)/.browser: scripts/ensure_browser.sh $(STAMP)
 postgres: ## check for the programs of a PostgreSQL server, which tests start (installs them when root on Debian or Ubuntu)
 	@scripts/ensure_postgres.sh
 
-test: setup java kafka postgres browser check ## all that CI runs: the checks, then every test
-	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS); status=$$?; \
+quick: setup ## the tests that need no Java, no server and no browser (2 minutes)
+	@JAVA_HOME=/no/java/here $(BIN)/python -m pytest --part=quick $(PYTEST_ARGS)
+
+test: setup java kafka postgres browser check ## all that CI runs: the checks, then every test (15 minutes on two cores)
+	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m tests.parts $(PYTEST_ARGS); status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - $(STARTED) )) s in all"; exit $$status
+
+long-tests: setup java kafka postgres browser ## the tests that are too long for make test (pytest -m nightly --nightly)
+	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m pytest -m nightly --nightly $(PYTEST_ARGS)
 
 check: setup ## lint, formatting and types, changing nothing
 	$(BIN)/ruff check $(SOURCES)
@@ -113,8 +119,8 @@ hosts: setup java ## as root: hosts in network namespaces; slot, executor, host 
 	$(BIN)/python -m tests.hosts $(HOSTS_ARGS)
 
 # One after the other, all of them whatever fails: a night is for finding more than the first thing that is wrong.
-nightly: setup java ## the long runs, one after the other: hostile, mutants, chaos, hosts, soak, slow-sink (a night)
-	@failed=; for run in hostile mutants chaos hosts soak slow-sink; do $(MAKE) $$run || failed="$$failed $$run"; done; \
+nightly: setup java kafka postgres browser ## the long runs, one after the other: long tests, hostile, mutants, chaos, hosts, soak, slow-sink (a night)
+	@failed=; for run in long-tests hostile mutants chaos hosts soak slow-sink; do $(MAKE) $$run || failed="$$failed $$run"; done; \
 	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 bench-kafka: setup kafka ## throughput from Kafka to Kafka beside a plain loop and Spark's connector

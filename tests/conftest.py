@@ -1,4 +1,9 @@
-"""What every test gets: reproducible Hypothesis runs and an environment without Penstock's own variables."""
+"""What every test gets: a part of the suite, reproducible Hypothesis runs, an environment without Penstock's own variables.
+
+A test's markers say what it needs; those of a fixture that starts something are put on here. The needs make three parts:
+`spark`, `servers` (Kafka, PostgreSQL, S3, a browser) and `quick`, which needs none of it. `make quick` runs that part,
+`make test` all three (`tests/parts.py`); a test marked `nightly` runs only with `--nightly`.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,44 @@ settings.register_profile("ci", derandomize=False, print_blob=True, deadline=Non
 # For work on one failing property: no forced seed, so Hypothesis replays the failures it saved in .hypothesis/.
 settings.register_profile("dev", parent=settings.get_profile("ci"))
 settings.load_profile("ci")
+
+_STARTED_BY = {
+    "spark": "spark",
+    "kafka_server": "kafka",
+    "postgres_server": "postgres",
+    "s3_server": "s3",
+    "chromium": "browser",
+}
+_PARTS = ("quick", "servers", "spark")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("penstock")
+    group.addoption("--part", action="append", choices=_PARTS, help="only this part of the suite; may be repeated")
+    group.addoption("--nightly", action="store_true", help="also what `make test` leaves to the night")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m is applied
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture, marker in _STARTED_BY.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+    parts, nightly = config.getoption("--part") or _PARTS, config.getoption("--nightly")
+    chosen = [item for item in items if _part(item) in parts and (nightly or not _has(item, "nightly"))]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+
+
+def _part(item: pytest.Item) -> str:
+    if _has(item, "spark"):
+        return "spark"
+    return "servers" if any(_has(item, marker) for marker in _STARTED_BY.values()) else "quick"
+
+
+def _has(item: pytest.Item, marker: str) -> bool:
+    return item.get_closest_marker(marker) is not None
 
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis' own plugin reads the option

@@ -19,7 +19,7 @@ from penstock.checkpoint.storage import CheckpointStorage, LocalStorage, ObjectS
 from penstock.errors import FencedError, StorageError
 
 
-@pytest.fixture(params=["local", "object", "s3"])
+@pytest.fixture(params=["local", "object", pytest.param("s3", marks=pytest.mark.s3)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
     if request.param == "s3":
         return ObjectStorage(f"s3://{request.getfixturevalue('s3').bucket()}/job")

@@ -24,7 +24,7 @@ from penstock.errors import ConfigurationError, StorageError
 from tests.small_disk import small_disk
 
 
-@pytest.fixture(params=["local", "object-memory", "object-file", "s3"])
+@pytest.fixture(params=["local", "object-memory", "object-file", pytest.param("s3", marks=pytest.mark.s3)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
     if request.param == "s3":
         return ObjectStorage(f"s3://{request.getfixturevalue('s3').bucket()}/job folder")

@@ -1,22 +1,13 @@
-"""All tests here need a real PostgreSQL server."""
+"""Tables and connections of the tests of PostgreSQL."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.postgres.jobs import committers
-
-_HERE = str(Path(__file__).parent)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if str(item.path).startswith(_HERE):
-            item.add_marker(pytest.mark.postgres)
 
 
 @pytest.fixture
