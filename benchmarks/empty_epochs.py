@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.rates import EpochEnd, Run, percentile
 from penstock.common import Types, WatermarkStrategy
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
-from penstock.connectors.collect_sink import CollectSink, deliveries
+from penstock.connectors.program import CollectSink, deliveries
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor

@@ -19,8 +19,7 @@ from benchmarks.dataset import BOUND_MS, FILES_PER_EPOCH, WINDOW_FILES_PER_EPOCH
 from benchmarks.empty_epochs import measure_empty_epochs
 from benchmarks.rates import EpochEnd, Run
 from penstock.common import Configuration, Duration, Time, Types, WatermarkStrategy
-from penstock.connectors.file_sink import FileSink
-from penstock.connectors.files import FileSource
+from penstock.connectors.files import FileSink, FileSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor

@@ -62,6 +62,10 @@ class SlotError(PenstockError):
     """A slot process could not be started, reached or authenticated."""
 
 
+class BadRecordError(PenstockError):
+    """A record does not fit its format or schema; names the file and position, or the value."""
+
+
 class CommitRefusedError(PenstockError):
     """Another system refuses output that a checkpoint has promised, and would refuse it again: the job ends, and keeps the
     checkpoint. Started again when the cause is mended, it commits that output, once, and goes on."""
@@ -94,6 +98,7 @@ _CROSSING: dict[str, type[PenstockError]] = {
         NoCheckpointError,
         StateLostError,
         SlotError,
+        BadRecordError,
         CommitRefusedError,
         JobFailedError,
     )

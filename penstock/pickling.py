@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,6 +21,24 @@ def dump_by_value(value: Any) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError):
         data: bytes = cloudpickle.dumps(value, protocol=5)
         return data
+
+
+# Modules that have moved since an earlier release wrote their objects into checkpoints, and where those classes are now.
+_MOVED: Final = {
+    "penstock.connectors.collect_sink": "penstock.connectors.program",
+    "penstock.connectors.file_commit": "penstock.connectors.files.commit",
+    "penstock.connectors.print_sink": "penstock.connectors.program",
+}
+
+
+class _StoredUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class(_MOVED.get(module, module), name)
+
+
+def load_stored(data: bytes) -> Any:
+    """Unpickles what may be of an earlier release: classes of ours that have moved since are found where they are now."""
+    return _StoredUnpickler(io.BytesIO(data)).load()
 
 
 class _Call:

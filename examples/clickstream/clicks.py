@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.counter_random import IndexArray, below, below_at
-from penstock.connectors.datagen import ColumnGenerator
+from penstock.connectors.datagen import ColumnGenerator, IndexArray, below, below_at
 from penstock.errors import JobDefinitionError
 
 _USER, _PAGE, _AMOUNT, _JITTER, _IS_LATE, _LATENESS = range(6)  # one stream of random numbers for each

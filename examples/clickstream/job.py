@@ -21,7 +21,7 @@ import pyarrow as pa
 from examples.clickstream.clicks import SCHEMA, Click
 from examples.clickstream.shop import DISORDER_MS, LiveClicks, Shop
 from penstock.common import Configuration, Duration, Time, TimestampAssigner, Types, WatermarkStrategy
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.datastream import (
     AggregateFunction,
     KeyedProcessFunction,

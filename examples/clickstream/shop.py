@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from examples.clickstream.clicks import Click, Clickstream
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
-from penstock.connectors.counter_random import IndexArray
-from penstock.connectors.datagen import DataGeneratorSource
+from penstock.connectors.datagen import DataGeneratorSource, IndexArray
 from penstock.records import Block, Rows
 
 SPLITS = 4

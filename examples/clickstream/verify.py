@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from examples.clickstream.clicks import SCHEMA
 from examples.clickstream.job import TOTALS, WINDOW_MS, WINDOWS
 from examples.clickstream.shop import Shop
-from penstock.connectors.file_sink import committed_files
+from penstock.connectors.files import committed_files
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 

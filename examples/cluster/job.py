@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.common import Types, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor

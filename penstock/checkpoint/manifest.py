@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import pickle
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 import cloudpickle
 
 from penstock.errors import CorruptSnapshotError, StorageError
+from penstock.pickling import load_stored
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 
 Json: TypeAlias = Any  # what json.dumps accepts
@@ -154,7 +154,7 @@ def pack_committables(committables: Sequence[Any]) -> bytes:
 
 def unpack_committables(data: bytes, *, sink: str) -> list[Any]:
     try:
-        unpacked = pickle.loads(data)
+        unpacked = load_stored(data)
     except Exception as error:
         raise StorageError(
             f"the committables of sink {sink!r} cannot be rebuilt ({type(error).__name__}: {error}); make the classes "

@@ -37,10 +37,10 @@ _MOVED: Final = {
     "pyflink.datastream.output_tag": "penstock.functions.output_tag",
     "pyflink.datastream.time_domain": "penstock.functions.time_domain",
     "pyflink.datastream.timerservice": "penstock.functions.timerservice",
-    "pyflink.datastream.connectors": "penstock.compat.connectors",
+    "pyflink.datastream.connectors": "penstock.connectors",
     "pyflink.datastream.connectors.base": "penstock.connectors.base",
     "pyflink.datastream.connectors.kafka": "penstock.connectors.kafka",
-    "pyflink.datastream.connectors.file_system": "penstock.compat.file_system",
+    "pyflink.datastream.connectors.file_system": "penstock.connectors.files",
 }
 _MIRRORED: Final = ("pyflink.common.", "pyflink.datastream.")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.errors import BadRecordError
+from penstock.errors import BadRecordError
 from penstock.records import Block, Columns
 from penstock.records.exact_arrays import exact_array
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors import collect_sink
+from penstock.connectors import program
 
 if TYPE_CHECKING:
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -50,7 +50,7 @@ class CloseableIterator:
 
     def _finish(self) -> None:
         self._closed = True
-        collect_sink.deliveries.pop(self._sink_id, None)
+        program.deliveries.pop(self._sink_id, None)
 
     def __enter__(self) -> CloseableIterator:
         return self
@@ -63,7 +63,7 @@ class CloseableIterator:
 
 def collect(env: StreamExecutionEnvironment, sink_id: str, job_name: str | None) -> CloseableIterator:
     batches: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
-    collect_sink.deliveries[sink_id] = lambda epoch, values: batches.put(values)
+    program.deliveries[sink_id] = lambda epoch, values: batches.put(values)
     client = env.execute_async(job_name or "collect")
     client._result.add_done_callback(lambda _: batches.put(None))
     return CloseableIterator(client, sink_id, batches)

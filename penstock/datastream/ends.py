@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.connectors.collect_sink import CollectSink
 from penstock.connectors.function_sink import FunctionSink
-from penstock.connectors.print_sink import PrintSink
+from penstock.connectors.program import CollectSink, PrintSink
 from penstock.datastream.data_stream_sink import DataStreamSink
 from penstock.datastream.edges import Origin
 from penstock.datastream.misuse import what

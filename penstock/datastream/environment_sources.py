@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.common.configuration import Configuration
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
+from penstock.connectors.program import CollectionSource
 from penstock.connectors.push import PushSource, SocketTextReceiver
 from penstock.datastream.data_stream import DataStream
 from penstock.errors import JobDefinitionError

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from penstock.connectors.builder_arguments import instance, names
 from penstock.connectors.sink_values import plain_schema, to_batch
-from penstock.connectors.staged_sink import StagedCommitter, StagingWriter
-from penstock.connectors.staging import StagedOutput, is_done, note_done, staged_data
+from penstock.connectors.staging import StagedCommitter, StagedOutput, StagingWriter, is_done, note_done, staged_data
 from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
 from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 from penstock.records import Block, Columns

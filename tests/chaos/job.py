@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.common import Configuration, Duration, Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.connectors.datagen import DataGeneratorSource
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.functions import AggregateFunction, KeyedProcessFunction, ProcessWindowFunction
 from penstock.datastream.state import ValueStateDescriptor

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from penstock.connectors.file_sink import committed_files
+from penstock.connectors.files import committed_files
 from penstock.driver.admission import FIRST_RECORDS
 from penstock.service.endpoint import Endpoint
 from tests.chaos.slow_sink_job import KEYS

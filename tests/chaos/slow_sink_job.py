@@ -19,7 +19,7 @@ from penstock.checkpoint.storage import CheckpointStorage
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.datagen import DataGeneratorSource
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor

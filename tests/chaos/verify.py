@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.connectors.file_sink import committed_files
+from penstock.connectors.files import committed_files
 from tests.chaos.job import KEYS, WINDOW_MS, event, may_be_late
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.checkpoint.storage import LocalStorage
 from penstock.common.serialization import Encoder
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.connectors.push.receive_log import ReceiveLog, ReceiveLogWriter
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.state import rocksdb

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("pyflink_aliases")
         ("pyflink.datastream.window", "penstock.datastream.window"),
         ("pyflink.datastream.output_tag", "penstock.functions.output_tag"),
         ("pyflink.datastream.connectors.base", "penstock.connectors.base"),
-        ("pyflink.datastream.connectors.file_system", "penstock.compat.file_system"),
+        ("pyflink.datastream.connectors.file_system", "penstock.connectors.files"),
         ("pyflink.metrics", "penstock.common.metrics"),
     ],
 )

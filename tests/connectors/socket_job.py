@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from penstock.common import Configuration, Encoder, WatermarkStrategy
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.connectors.push import Inbox, PushSource, Receiver
 from penstock.datastream import StreamExecutionEnvironment
 

@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common import Encoder, Row
-from penstock.connectors.errors import BadRecordError
-from penstock.connectors.file_sink import FileSink, committed_files
-from penstock.connectors.files import FileSource
-from penstock.connectors.sink_formats import ParquetWriteFormat
-from penstock.errors import ConfigurationError, FencedError, StorageError
+from penstock.connectors.files import FileSink, FileSource, committed_files
+from penstock.connectors.files.write_formats import ParquetWriteFormat
+from penstock.errors import BadRecordError, ConfigurationError, FencedError, StorageError
 from penstock.records import Block, Columns, Rows
 from tests.connectors.reading import drain
 from tests.connectors.writing import context, stage

@@ -13,9 +13,8 @@ from pyarrow import fs
 
 from penstock.common import Duration
 from penstock.connectors.base import SourcePlan, SplitRange
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files import FileSource, StreamFormat
-from penstock.errors import ConfigurationError, StorageError
+from penstock.errors import BadRecordError, ConfigurationError, StorageError
 from tests.connectors.reading import drain, read
 
 

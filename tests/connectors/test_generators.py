@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from examples.clickstream.clicks import Clickstream
 from penstock.connectors.base import SplitEnumerator
-from penstock.connectors.collection import CollectionSource
-from penstock.connectors.counter_random import IndexArray, below, below_at, random_u64, random_u64_at
-from penstock.connectors.datagen import ColumnGenerator, DataGeneratorSource
+from penstock.connectors.datagen import (
+    ColumnGenerator,
+    DataGeneratorSource,
+    IndexArray,
+    below,
+    below_at,
+    random_u64,
+    random_u64_at,
+)
+from penstock.connectors.program import CollectionSource
 from penstock.errors import JobDefinitionError, UserFunctionError
 from tests.connectors.reading import drain
 

@@ -9,12 +9,11 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.common.serialization import SimpleStringSchema
 from penstock.connectors.base import DeliveryGuarantee, WriterContext
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaTopicSelector
 from penstock.connectors.kafka.enumerator import share
 from penstock.connectors.kafka.serialization import MessageColumns
 from penstock.connectors.kafka.writer import decode, encode
-from penstock.errors import ConfigurationError, StorageError
+from penstock.errors import BadRecordError, ConfigurationError, StorageError
 from penstock.records import Rows
 
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common import Row, RowKind
-from penstock.connectors.errors import BadRecordError
-from penstock.connectors.postgres.column import Column
 from penstock.connectors.postgres.encoding import Encoder, Segment
-from penstock.connectors.postgres.table import Table
+from penstock.connectors.postgres.table import Column, Table
+from penstock.errors import BadRecordError
 from penstock.records import Columns, Rows
 
 TYPES = {

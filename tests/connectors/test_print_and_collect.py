@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from penstock.connectors import collect_sink
-from penstock.connectors.collect_sink import CollectSink
-from penstock.connectors.print_sink import PrintSink
+from penstock.connectors import program
+from penstock.connectors.program import CollectSink, PrintSink
 from penstock.errors import ProtocolError
 from penstock.records import Columns, Rows
 from tests.connectors.writing import context, stage
@@ -51,9 +50,9 @@ def test_a_failed_attempt_is_not_printed(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def received() -> Iterator[list[tuple[int, list[object]]]]:
     epochs: list[tuple[int, list[object]]] = []
-    collect_sink.deliveries["sink"] = lambda epoch, values: epochs.append((epoch, values))
+    program.deliveries["sink"] = lambda epoch, values: epochs.append((epoch, values))
     yield epochs
-    del collect_sink.deliveries["sink"]
+    del program.deliveries["sink"]
 
 
 def test_each_epoch_is_delivered_once_even_by_the_committer_of_a_restart(
@@ -73,7 +72,7 @@ def test_a_new_collector_under_the_same_id_starts_anew(received: list[tuple[int,
     sink = CollectSink()
     sink.create_committer("sink").commit(1, stage(sink, 1, [Rows(["old job"])]))
     fresh: list[tuple[int, list[object]]] = []
-    collect_sink.deliveries["sink"] = lambda epoch, values: fresh.append((epoch, values))
+    program.deliveries["sink"] = lambda epoch, values: fresh.append((epoch, values))
     sink.create_committer("sink").commit(1, stage(sink, 1, [Rows(["new job"])]))
     assert fresh == [(1, ["new job"])]
 
@@ -89,7 +88,7 @@ def test_a_delivery_that_fails_is_made_again(received: list[tuple[int, list[obje
             raise failures.pop()
         received.append((epoch, values))
 
-    collect_sink.deliveries["sink"] = failing_once
+    program.deliveries["sink"] = failing_once
     with pytest.raises(RuntimeError, match="consumer"):
         committer.commit(1, committables)
     committer.commit(1, committables)

@@ -16,9 +16,9 @@ import pytest
 
 from examples.clickstream.clicks import Clickstream
 from penstock.connectors.base import Source
-from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
+from penstock.connectors.program import CollectionSource
 from tests.connectors.reading import drain, read, records_of
 
 Budget = int | None

@@ -15,7 +15,7 @@ import pytest
 from penstock.common import Configuration, Row, Types
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.datastream import DataStream, StreamExecutionEnvironment
 from penstock.datastream.aggregates import count
 from penstock.datastream.window import TumblingEventTimeWindows

@@ -12,7 +12,7 @@ import pytest
 from penstock.common import Configuration, Row, Types, WatermarkStrategy
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.watermark_strategy import TimestampAssigner
-from penstock.connectors.collection import CollectionSource
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import (
     CachedDataStream,
     DataStream,

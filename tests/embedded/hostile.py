@@ -34,8 +34,7 @@ from penstock.common import Configuration, Duration, Time, WatermarkStrategy
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
-from penstock.connectors.staged_sink import StagedCommitter, StagingWriter
-from penstock.connectors.staging import StagedOutput, staged_data
+from penstock.connectors.staging import StagedCommitter, StagedOutput, StagingWriter, staged_data
 from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFunction
 from penstock.datastream.state import ValueStateDescriptor

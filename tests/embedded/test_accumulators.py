@@ -11,7 +11,7 @@ import pytest
 
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.common.accumulators import AverageAccumulator, Histogram, IntCounter, ListAccumulator
-from penstock.connectors.collection import CollectionSource
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import MapFunction, StreamExecutionEnvironment
 from penstock.errors import JobDefinitionError
 from penstock.runtime.embedded.crash import POINTS, CrashPoint

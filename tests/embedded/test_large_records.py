@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.connectors.base import Source
-from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import ColumnGenerator, DataGeneratorSource
 from penstock.connectors.files import FileSource
+from penstock.connectors.program import CollectionSource
 from penstock.engine.exchange_rows import decode_event, encode_event
 from penstock.engine.settings import JobSettings
 from penstock.graph.partitioner import Broadcast, Hash, Partitioner, Rebalance

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock.common import RestartStrategies, WatermarkStrategy
-from penstock.connectors.collection import CollectionSource
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import (
     CheckpointedFunction,
     CheckpointListener,

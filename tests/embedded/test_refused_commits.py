@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
-from penstock.connectors.staged_sink import StagedCommitter, StagingWriter
-from penstock.connectors.staging import StagedOutput
+from penstock.connectors.staging import StagedCommitter, StagedOutput, StagingWriter
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
 from penstock.records import Block

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from penstock.common import Configuration, Duration, Time, WatermarkStrategy
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.aggregates import count, sum_
 from penstock.datastream.window import TumblingEventTimeWindows

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.connectors.file_sink import committed_files
+from penstock.connectors.files import committed_files
 from tests.kafka.from_spark_job import WINDOW_MS
 from tests.servers.fixtures import unavailable
 from tests.servers.jars import ServerUnavailable, cache_folder, fetch

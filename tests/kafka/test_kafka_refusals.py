@@ -12,11 +12,10 @@ from penstock.checkpoint.storage import LocalStorage
 from penstock.common import Types
 from penstock.common.serialization import SerializationSchema, SimpleStringSchema
 from penstock.connectors.base import DeliveryGuarantee, WriterContext
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.kafka import KafkaOffsetsInitializer, KafkaRecordSerializationSchema, KafkaSink, KafkaSource
-from penstock.connectors.staged_sink import StagedCommitter
+from penstock.connectors.staging import StagedCommitter
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.errors import CommitRefusedError, ConfigurationError
+from penstock.errors import BadRecordError, CommitRefusedError, ConfigurationError
 from penstock.records import Rows
 from tests.kafka.jobs import embedded, sink
 from tests.servers.topics import Topics

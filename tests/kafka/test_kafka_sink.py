@@ -14,8 +14,7 @@ from penstock.checkpoint.storage import LocalStorage
 from penstock.common import WatermarkStrategy
 from penstock.connectors.base import WriterContext
 from penstock.connectors.kafka import DeliveryGuarantee, KafkaError
-from penstock.connectors.kafka.committer import TransactionCommitter
-from penstock.connectors.kafka.markers import Marker
+from penstock.connectors.kafka.committer import Marker, TransactionCommitter
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError, CorruptSnapshotError, FencedError, StorageError
 from penstock.records import Rows

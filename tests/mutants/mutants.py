@@ -543,7 +543,7 @@ _HOSTS: Final = (
 _WAYS_IN: Final = (
     Mutant(
         name="a reset looks like the end of the stream",
-        file="penstock/connectors/push/socket_text.py",
+        file="penstock/connectors/push/receiver.py",
         old="            except TimeoutError as error:\n",
         new='            except ConnectionResetError:\n                chunk = b""\n            except TimeoutError as error:\n',
         tests=(f"{_SOCKETS}::test_a_reset_in_the_middle_of_a_record_is_an_error_and_no_record",),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.watermark_strategy import TimestampAssigner
-from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import (
     BroadcastProcessFunction,
     KeyedCoProcessFunction,

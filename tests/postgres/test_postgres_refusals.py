@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.common import Row, RowKind, Types
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.postgres import PostgresSink
 from penstock.connectors.postgres.rejected import MOST_REJECTED
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
+from penstock.errors import BadRecordError, CommitRefusedError, ConfigurationError, PenstockError
 from penstock.records import Columns
 from penstock.testing import CrashPlan
 from tests.postgres.jobs import MAX, append_sink, embedded, staged

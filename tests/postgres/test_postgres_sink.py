@@ -17,10 +17,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.common import Row, RowKind
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.postgres import PostgresError, PostgresSink
 from penstock.connectors.postgres.committer import TransactionCommitter
-from penstock.errors import ConfigurationError, FencedError
+from penstock.errors import BadRecordError, ConfigurationError, FencedError
 from penstock.records import Columns
 from penstock.testing import CrashPlan, CrashPoint
 from tests.postgres.jobs import (

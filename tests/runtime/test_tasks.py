@@ -9,7 +9,7 @@ import pytest
 
 from penstock.common import WatermarkStrategy
 from penstock.common.time import Time
-from penstock.connectors.collection import CollectionSource
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import AsyncDataStream, AsyncFunction, CheckpointedFunction, StreamExecutionEnvironment
 from penstock.datastream.functions import CheckpointListener
 from penstock.datastream.state import ListStateDescriptor

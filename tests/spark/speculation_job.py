@@ -21,7 +21,7 @@ from pyspark import TaskContext
 import penstock.runtime.epochs.relay
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
-from penstock.connectors.file_sink import FileSink
+from penstock.connectors.files import FileSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.common import Configuration, RestartStrategies, WatermarkStrategy
-from penstock.connectors.collection import CollectionSource
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import MapFunction
 from penstock.errors import (

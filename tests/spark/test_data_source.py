@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.clickstream.clicks import Clickstream
-from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGeneratorSource
+from penstock.connectors.program import CollectionSource
 from penstock.spark.data_source import read_stream
 
 pytestmark = pytest.mark.spark

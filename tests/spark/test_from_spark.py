@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.common import Configuration, Duration, RestartStrategies, Time, Types, WatermarkStrategy
-from penstock.connectors.file_sink import FileSink, committed_files
+from penstock.connectors.files import FileSink, committed_files
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.aggregates import count, sum_
 from penstock.datastream.functions import MapFunction

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.common import Configuration, Time, WatermarkStrategy
-from penstock.connectors.collection import CollectionSource
-from penstock.connectors.file_sink import FileSink, committed_files
+from penstock.connectors.files import FileSink, committed_files
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import (
     AsyncDataStream,
     AsyncFunction,

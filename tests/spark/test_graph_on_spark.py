@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.common import Configuration, WatermarkStrategy
-from penstock.connectors.collection import CollectionSource
-from penstock.connectors.file_sink import FileSink, committed_files
+from penstock.connectors.files import FileSink, committed_files
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import DataStream, OutputTag, StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction
 from penstock.datastream.state import ValueStateDescriptor

@@ -10,7 +10,7 @@ import pytest
 
 from examples.kill import ChosenProcess, kill
 from penstock.common import Configuration, Types
-from penstock.connectors.file_sink import FileSink, committed_files
+from penstock.connectors.files import FileSink, committed_files
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.client import JobClient

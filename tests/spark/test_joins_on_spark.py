@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.common import Configuration, Time, TimestampAssigner, Types, WatermarkStrategy
-from penstock.connectors.collection import CollectionSource
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import (
     BroadcastProcessFunction,
     CoGroupFunction,

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.checkpoint import savepoint, state_data
 from penstock.common import Configuration
-from penstock.connectors.file_sink import FileSink, committed_files
+from penstock.connectors.files import FileSink, committed_files
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.client import JobClient
 from tests.chaos.job import build

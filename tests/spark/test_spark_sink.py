@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.checkpoint.storage import LocalStorage
 from penstock.common import Configuration
 from penstock.connectors.base import Committer, WriterContext
-from penstock.connectors.errors import BadRecordError
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.errors import CommitRefusedError, ConfigurationError, PenstockError
+from penstock.errors import BadRecordError, CommitRefusedError, ConfigurationError, PenstockError
 from penstock.records import Columns, Rows
 from penstock.spark.sink import SparkSink
 

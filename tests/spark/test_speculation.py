@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from examples.cluster.standalone import standalone_cluster
-from penstock.connectors.file_sink import committed_files
+from penstock.connectors.files import committed_files
 from tests.spark.speculation_job import KEYS, RECORDS, SLOW
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.common import Configuration, WatermarkStrategy
-from penstock.connectors.collection import CollectionSource
+from penstock.connectors.program import CollectionSource
 from penstock.datastream import (
     EmbeddedRocksDBStateBackend,
     JobManagerCheckpointStorage,

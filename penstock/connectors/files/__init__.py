@@ -1,16 +1,22 @@
-"""Files as a source: Parquet, CSV, NDJSON and text, a fixed set or folders watched for new files."""
+"""Files: a source (Parquet, CSV, NDJSON and text, a fixed set or folders watched for new files) and an exactly-once sink."""
 
-from penstock.connectors.files.parquet import ParquetFormat
+from penstock.connectors.files.commit import committed_files
+from penstock.connectors.files.formats import ParquetFormat
+from penstock.connectors.files.lines import StreamFormat, TextLineFormat
+from penstock.connectors.files.sink import BulkFormatBuilder, FileSink, RowFormatBuilder
 from penstock.connectors.files.source import FileSource, FileSourceBuilder
 from penstock.connectors.files.tabular import CsvFormat, NdjsonFormat
-from penstock.connectors.files.text import StreamFormat, TextLineFormat
 
 __all__ = [
+    "BulkFormatBuilder",
     "CsvFormat",
+    "FileSink",
     "FileSource",
     "FileSourceBuilder",
     "NdjsonFormat",
     "ParquetFormat",
+    "RowFormatBuilder",
     "StreamFormat",
     "TextLineFormat",
+    "committed_files",
 ]

@@ -1,22 +1,27 @@
-"""What a file format has to say: how a file is cut into ranges, and how a range is read."""
+"""What a file format has to say: how a file is cut into ranges, and how a range is read.
+
+Parquet files, cut at row groups.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.locations import Locations
+from penstock.errors import BadRecordError, ConfigurationError, StorageError
 from penstock.functions.connectors import Json, SplitRange
 from penstock.records import Block, Columns
 from penstock.records.arrow_columns import milliseconds
-from penstock.records.sizes import cut
+from penstock.records.sizes import BLOCK_BYTES, cut
 
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 
@@ -109,3 +114,121 @@ def _timestamps(batch: pa.RecordBatch, column: str, where: str) -> np.ndarray[An
         return milliseconds(values)
     result: np.ndarray[Any, np.dtype[np.int64]] = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
     return result
+
+
+_DECODE_ROWS = 16_384  # rows decoded at once: small blocks are slices of it
+
+
+class ParquetFormat(ReadFormat):
+    """A position is the index of a row group, or [row group, row] inside one that is larger than an epoch may be. The
+    second kind costs decoding the row group again for each part, so it is used only when a whole one does not fit."""
+
+    unit = "records"
+
+    def __init__(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        schema: pa.Schema | None = None,
+        event_time_column: str | None = None,
+    ) -> None:
+        self._columns = None if columns is None else list(columns)
+        self._schema = schema
+        self._event_time = event_time_column
+        if columns is not None and event_time_column is not None and event_time_column not in columns:
+            raise ConfigurationError(f"FileSource: event_time_column {event_time_column!r} is not among {columns}")
+
+    def prepared(self, locations: Locations) -> ReadFormat:
+        files = [] if self._schema is not None else locations.list()
+        if not files:
+            return self
+        with locations.open(files[0].name) as file:
+            ready = copy(self)
+            ready._schema = self._projected(self._opened(file, files[0].name), files[0].name)
+        return ready
+
+    def cut(self, locations: Locations, name: str, size: int, start: Json, budget: int | None) -> Cut:
+        with locations.open(name) as file:
+            metadata = self._opened(file, name).metadata
+            counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        group, row = _decoded(start)
+        used = 0
+        while group < len(counts):
+            left = counts[group] - row
+            if budget is not None and used + left > budget:
+                if used == 0:
+                    row, used = row + budget, budget
+                break
+            group, row, used = group + 1, 0, used + left
+        return Cut(end=[group, row] if row else group, used=used, last=group == len(counts))
+
+    def read(self, locations: Locations, split: SplitRange, block_size: int) -> Iterator[Block]:
+        with locations.open(split.split) as file:
+            parquet = self._opened(file, split.split)
+            schema = self._projected(parquet, split.split)
+            if self._schema is not None:
+                check_schema(schema, self._schema, split.split)
+            else:
+                self._schema = schema  # no file was there when the job was built: the first one read sets the type
+            group, row = _decoded(split.start)
+            end_group, end_row = _decoded(split.end)
+            self._check_extent(parquet.metadata, split, end_group, end_row)
+            while (group, row) < (end_group, end_row):
+                end = end_row if group == end_group else parquet.metadata.row_group(group).num_rows
+                yield from self._read_group(parquet, group, row, end, split.split, block_size)
+                group, row = group + 1, 0
+
+    def _read_group(
+        self, parquet: Any, group: int, start: int, end: int, name: str, block_size: int
+    ) -> Iterator[Block]:
+        assert self._schema is not None
+        at = 0
+        stored = parquet.metadata.row_group(group)
+        decode_rows = max(block_size, _DECODE_ROWS)
+        fitting = BLOCK_BYTES * stored.num_rows // max(stored.total_byte_size, 1)  # of all columns, uncompressed
+        decode_rows = max(1, min(decode_rows, fitting))
+        batches = parquet.iter_batches(decode_rows, row_groups=[group], columns=self._columns, use_threads=False)
+        for batch in batches:
+            first, stop = max(start - at, 0), min(end - at, batch.num_rows)
+            if first < stop:
+                part = batch.select(self._schema.names).slice(first, stop - first)
+                where = f"{name}, row group {group}, rows from {at + first}"
+                yield from columns_blocks(part, self._event_time, block_size, where)
+            at += batch.num_rows
+            if at >= end:
+                return
+
+    def _opened(self, file: pa.NativeFile, name: str) -> Any:
+        try:
+            return pq.ParquetFile(file)
+        except pa.ArrowInvalid as error:
+            raise BadRecordError(
+                f"FileSource: {name} at position 0: not a Parquet file, or not a complete one ({error}). "
+                "Write files elsewhere and rename them into place when they are complete."
+            ) from error
+
+    def _projected(self, parquet: Any, name: str) -> pa.Schema:
+        schema = parquet.schema_arrow.remove_metadata()
+        columns = self._columns
+        if columns is None:
+            return schema
+        missing = [column for column in columns if column not in schema.names]
+        if missing:
+            raise BadRecordError(
+                f"FileSource: {name} (at position 0) has no column {', '.join(missing)}; it has {schema.names}"
+            )
+        return pa.schema([schema.field(column) for column in columns])
+
+    def _check_extent(self, metadata: Any, split: SplitRange, group: int, row: int) -> None:
+        groups = metadata.num_row_groups
+        rows_there = metadata.row_group(group).num_rows if group < groups else 0
+        if group > groups or row > rows_there or (split.last and group < groups):
+            raise StorageError(
+                f"FileSource: {split.split} has changed: it now has {groups} row groups, but the epoch was planned "
+                f"from {split.start} to {split.end}{' (the end)' if split.last else ''}. Files must not change once "
+                "they are in place: write new data to a new file."
+            )
+
+
+def _decoded(position: Json) -> tuple[int, int]:
+    return (position, 0) if isinstance(position, int) else (position[0], position[1])

@@ -16,12 +16,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.files.formats import Cut, ReadFormat, columns_blocks, decompressed, is_compressed
-from penstock.connectors.files.lines import Lines, check_size, read_lines
+from penstock.connectors.files.lines import Lines, check_size, cut_bytes, read_lines
 from penstock.connectors.files.locations import Locations
-from penstock.connectors.files.text import cut_bytes
-from penstock.errors import ConfigurationError
+from penstock.errors import BadRecordError, ConfigurationError
 from penstock.functions.connectors import Json, SplitRange
 from penstock.records import Block
 

@@ -12,9 +12,8 @@ import numpy as np
 from penstock.common.columnar_schema import ColumnarDeserializationSchema
 from penstock.common.serialization import DeserializationSchema
 from penstock.common.typeinfo import TypeInformation, Types
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.kafka.offsets import KafkaTopicPartition
-from penstock.errors import shorten
+from penstock.errors import BadRecordError, shorten
 from penstock.records import Block, Columns, Rows, SideRows
 
 _NO_TYPE = Types.PICKLED_BYTE_ARRAY()

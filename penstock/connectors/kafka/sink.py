@@ -8,9 +8,8 @@ from typing import Any
 from penstock.connectors.builder_arguments import text
 from penstock.connectors.kafka.client import Cluster, confluent_kafka, property_value
 from penstock.connectors.kafka.committer import TransactionCommitter
-from penstock.connectors.kafka.producing import check_topic
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema
-from penstock.connectors.kafka.writer import MessageWriter, SendingWriter
+from penstock.connectors.kafka.writer import MessageWriter, SendingWriter, check_topic
 from penstock.errors import ConfigurationError
 from penstock.functions.connectors import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
 

@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.common.types import Row, RowKind
-from penstock.connectors.errors import BadRecordError
-from penstock.connectors.postgres.column import Column
-from penstock.connectors.postgres.table import Table
+from penstock.connectors.postgres.table import Column, Table
 from penstock.connectors.sink_values import as_mapping, field_names
+from penstock.errors import BadRecordError
 from penstock.records import Block, Columns
 from penstock.records.convert import column_values
 

@@ -7,8 +7,7 @@ that the source is exactly once from receipt on.
 from __future__ import annotations
 
 from penstock.connectors.push.receive_log import ReceiveLog
-from penstock.connectors.push.receiver import Inbox, Receiver
-from penstock.connectors.push.socket_text import SocketTextReceiver
+from penstock.connectors.push.receiver import Inbox, Receiver, SocketTextReceiver
 from penstock.connectors.push.source import PushSource
 
 __all__ = ["Inbox", "PushSource", "ReceiveLog", "Receiver", "SocketTextReceiver"]

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from penstock.connectors.errors import BadRecordError
 from penstock.connectors.sink_values import as_mapping, field_names, plain_schema, to_batch
+from penstock.errors import BadRecordError
 from penstock.records import Block, Columns
 
 ROW_GROUP_ROWS = 65_536
