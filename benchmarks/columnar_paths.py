@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from penstock.common.typeinfo import Types
 from penstock.datastream.aggregates import count, mean, sum_
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.operators.aggregation import AggregatedRow, RowAggregation
 from penstock.operators.base import Operator
 from penstock.operators.column_operators import FilterColumnsOperator, SelectOperator
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.row_aggregation import AggregatedRow, RowAggregation
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.simple import FilterOperator, MapOperator
 from penstock.operators.window import WindowOperator

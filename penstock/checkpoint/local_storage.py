@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from penstock.common.private_folders import make_private
+from penstock.common.secrets import make_private
 from penstock.common.storage import TEMPORARY_PREFIX, FileMissingError, checked_path
 from penstock.errors import StorageError
 

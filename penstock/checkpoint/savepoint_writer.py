@@ -20,7 +20,7 @@ from penstock.checkpoint.storage import open_storage
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.protocol.input_facts import joined
-from penstock.state.key_groups import DEFAULT_MAX_PARALLELISM, key_group
+from penstock.state.keys import DEFAULT_MAX_PARALLELISM, key_group
 from penstock.state.operator_lists import BROADCAST, OPERATOR_KINDS
 from penstock.state.panes import PANES
 from penstock.state.snapshot import SnapshotContents

@@ -18,7 +18,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CorruptSnapshotError, NoCheckpointError, PenstockError
 from penstock.state import snapshot_file
 from penstock.state.backend import EVENT_TIMERS, PROCESSING_TIMERS
-from penstock.state.key_groups import key_group
+from penstock.state.keys import key_group
 from penstock.state.operator_lists import ABOUT_STATES, BROADCAST, OPERATOR_KINDS
 from penstock.state.panes import PANES, block_rows
 from penstock.state.snapshot_file import TableDelta

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.common.absent import missing_name
-from penstock.common.completable_future import CompletableFuture
 from penstock.common.config_options import ConfigOption, ConfigOptions
 from penstock.common.configuration import Configuration
-from penstock.common.execution_config import ExecutionConfig
-from penstock.common.input_dependency_constraint import InputDependencyConstraint
-from penstock.common.job_execution_result import JobExecutionResult
-from penstock.common.job_id import JobID
-from penstock.common.job_status import JobStatus
+from penstock.common.execution_config import ExecutionConfig, InputDependencyConstraint
+from penstock.common.job import CompletableFuture, JobExecutionResult, JobID, JobStatus
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.serialization import (
     ByteArraySchema,
@@ -20,8 +16,8 @@ from penstock.common.serialization import (
     Encoder,
     SerializationSchema,
     SimpleStringSchema,
+    TypeSerializer,
 )
-from penstock.common.serializer import TypeSerializer
 from penstock.common.time import Duration, Instant, Time
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.types import Row, RowKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from penstock.common.redaction import hide_secret, hide_secrets
+from penstock.common.secrets import hide_secret, hide_secrets
 from penstock.errors import ConfigurationError
 
 ConfigurationValue: TypeAlias = str | int | float | bool | bytes

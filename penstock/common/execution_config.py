@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.common.absent import missing_attribute
@@ -195,3 +196,10 @@ class ExecutionConfig:
 
     def __hash__(self) -> int:
         return hash((self._parallelism, self._max_parallelism, self._auto_watermark_interval, self._object_reuse))
+
+
+class InputDependencyConstraint(Enum):
+    """Flink 2 and Penstock both schedule without it: every level runs once all its inputs are there."""
+
+    ANY = 0
+    ALL = 1

@@ -1,11 +1,18 @@
-"""Schemas between records and the bytes of a message queue or a file."""
+"""Schemas between records and the bytes of a message queue or a file.
+
+Serializers a user or a window assigner supplies: one element to bytes and back.
+
+Formats that read many messages at once into Arrow columns.
+"""
 
 from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
+
+import pyarrow as pa
 
 from penstock.common.absent import missing_name
 from penstock.common.typeinfo import TypeInformation, Types
@@ -118,3 +125,35 @@ if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not
 
     def __getattr__(name: str) -> Any:
         raise missing_name(__name__, name)
+
+
+T = TypeVar("T")
+
+
+class TypeSerializer(ABC, Generic[T]):
+    """Stateless; two of one class with equal attributes are equal."""
+
+    @abstractmethod
+    def serialize(self, element: T, stream: BinaryIO) -> None:
+        """Write `element`; what is written must be self-delimiting."""
+
+    @abstractmethod
+    def deserialize(self, stream: BinaryIO) -> T:
+        """Read exactly what `serialize` wrote."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class ColumnarDeserializationSchema(DeserializationSchema):
+    """May read a whole block of messages at once; `deserialize` stays the truth for single ones."""
+
+    @abstractmethod
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        """One row for each message, in order; None if that cannot be done: the caller then reads them one by one."""

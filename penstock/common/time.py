@@ -1,4 +1,7 @@
-"""Amounts of time (`Duration`, `Time`) and points in time (`Instant`)."""
+"""Amounts of time (`Duration`, `Time`) and points in time (`Instant`).
+
+The range of a timestamp or watermark in milliseconds: Java's long, so that values mean the same as in Flink.
+"""
 
 from __future__ import annotations
 
@@ -139,3 +142,7 @@ class Time:
 
 Interval: TypeAlias = Time | Duration
 """What window, trigger and TTL factories accept: PyFlink's `Time`, or the `Duration` that Flink 2 uses in Java."""
+
+
+MAX_LONG_VALUE: Final = 2**63 - 1  # as a watermark: end of input
+MIN_LONG_VALUE: Final = -(2**63)  # as a timestamp: none assigned; as a watermark: none seen yet

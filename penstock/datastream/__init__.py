@@ -13,17 +13,11 @@ from penstock.datastream.cached_data_stream import (
 )
 from penstock.datastream.checkpoint_config import (
     CheckpointConfig,
-)
-from penstock.datastream.checkpoint_storage import (
+    CheckpointingMode,
     CheckpointStorage,
+    ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
-)
-from penstock.datastream.checkpointing_mode import (
-    CheckpointingMode,
-)
-from penstock.datastream.collector import (
-    CloseableIterator,
 )
 from penstock.datastream.connected_streams import (
     BroadcastConnectedStream,
@@ -33,25 +27,16 @@ from penstock.datastream.connected_streams import (
 from penstock.datastream.data_stream import (
     DataStream,
 )
-from penstock.datastream.data_stream_sink import (
-    DataStreamSink,
-)
-from penstock.datastream.execution_mode import (
-    RuntimeExecutionMode,
-)
-from penstock.datastream.externalized_checkpoint_retention import (
-    ExternalizedCheckpointRetention,
-)
-from penstock.datastream.interval_join import (
-    IntervalJoin,
-    IntervalJoined,
-)
+from penstock.datastream.ends import CloseableIterator, DataStreamSink
+from penstock.datastream.environment_settings import RuntimeExecutionMode
 from penstock.datastream.iterative_stream import (
     ConnectedIterativeStreams,
     IterativeStream,
 )
 from penstock.datastream.joined_streams import (
     CoGroupedStreams,
+    IntervalJoin,
+    IntervalJoined,
     JoinedStreams,
 )
 from penstock.datastream.keyed_stream import (
@@ -111,15 +96,8 @@ from penstock.functions import (
     SinkFunction,
     WindowFunction,
 )
-from penstock.functions.output_tag import (
-    OutputTag,
-)
-from penstock.functions.time_domain import (
-    TimeDomain,
-)
-from penstock.functions.timerservice import (
-    TimerService,
-)
+from penstock.functions.base import TimeDomain, TimerService
+from penstock.functions.process import OutputTag
 from penstock.functions.window import (
     CountWindow,
     GlobalWindow,

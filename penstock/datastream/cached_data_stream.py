@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.storage import LocalStorage, open_storage
-from penstock.common.job_status import JobStatus
+from penstock.common.job import JobStatus
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.cache import CacheSink, CacheSource
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.edges import Edge, Origin
 from penstock.datastream.keyed_stream import KeyedStream
+from penstock.datastream.program import Edge, Origin
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.source import SourceOperator

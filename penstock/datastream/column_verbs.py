@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.arrow_types import row_type_of, schema_of, type_of_arrow
-from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, row_type_of, schema_of, type_of_arrow
 from penstock.errors import JobDefinitionError
-from penstock.functions.batches import MapBatchesFunction
+from penstock.functions.elementwise import MapBatchesFunction
 from penstock.operators.base import Operator
 from penstock.operators.column_operators import (
     FilterColumnsOperator,
     MapBatchesOperator,
     SelectOperator,
     WithColumnOperator,
+    type_in,
 )
-from penstock.operators.expressions import type_in
 from penstock.operators.selectors import check_columns
 
 if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream
-    from penstock.datastream.edges import Origin
+    from penstock.datastream.program import Origin
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 

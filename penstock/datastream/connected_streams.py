@@ -7,9 +7,9 @@ from typing import Any
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.edges import Origin
 from penstock.datastream.keyed_stream import KeyedStream
 from penstock.datastream.misuse import what
+from penstock.datastream.program import Origin
 from penstock.errors import JobDefinitionError
 from penstock.functions import (
     BroadcastProcessFunction,
@@ -21,8 +21,14 @@ from penstock.functions import (
     KeySelector,
 )
 from penstock.functions.state import MapStateDescriptor
-from penstock.operators.broadcast import BroadcastOperator
-from penstock.operators.co import CoFlatMapOperator, CoMapOperator, CoProcessOperator, Selector, TwoInputOperator
+from penstock.operators.two_inputs import (
+    BroadcastOperator,
+    CoFlatMapOperator,
+    CoMapOperator,
+    CoProcessOperator,
+    Selector,
+    TwoInputOperator,
+)
 
 
 def _check_environments(first: DataStream, second: DataStream) -> None:

@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.typeinfo import TupleTypeInfo, TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.datastream.capture import LeftBehind, captured
 from penstock.datastream.column_verbs import ColumnVerbs
-from penstock.datastream.data_stream_sink import DataStreamSink as DataStreamSink
-from penstock.datastream.edges import Edge, Origin
+from penstock.datastream.ends import CloseableIterator as CloseableIterator
+from penstock.datastream.ends import DataStreamSink as DataStreamSink
 from penstock.datastream.ends import Ends
 from penstock.datastream.misuse import check_function, describe, no_such_verb, what
-from penstock.datastream.operator_settings import OperatorSettings
-from penstock.datastream.partitioning_verbs import PartitioningVerbs
+from penstock.datastream.placement import OperatorSettings, PartitioningVerbs
+from penstock.datastream.program import Edge, LeftBehind, Origin, captured
 from penstock.errors import JobDefinitionError
 from penstock.functions import (
     FilterFunction,
@@ -28,9 +27,9 @@ from penstock.functions import (
     MapFunction,
     ProcessFunction,
 )
-from penstock.functions.output_tag import OutputTag
+from penstock.functions.process import OutputTag
 from penstock.graph import partitioner as p
-from penstock.graph.notebook import leading_to, table
+from penstock.graph.explain import leading_to, table
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators import rolling, selectors
 from penstock.operators.base import Operator
@@ -369,7 +368,6 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
 _ELSEWHERE = {
     "BroadcastConnectedStream": "connected_streams",
     "BroadcastStream": "connected_streams",
-    "CloseableIterator": "collector",
     "ConnectedStreams": "connected_streams",
     "KeyedStream": "keyed_stream",
     "WindowedStream": "windowed_stream",

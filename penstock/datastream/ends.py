@@ -1,24 +1,38 @@
-"""The verbs that end a stream: in a sink, or in this program. Part of DataStream."""
+"""The verbs that end a stream, in a sink or in this program (part of DataStream), and what they give back."""
 
 from __future__ import annotations
 
+import queue
+from collections.abc import Iterator
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.common.typeinfo import TypeInformation
+from penstock.connectors import program
 from penstock.connectors.function_sink import FunctionSink
 from penstock.connectors.program import CollectSink, PrintSink
-from penstock.datastream.data_stream_sink import DataStreamSink
-from penstock.datastream.edges import Origin
 from penstock.datastream.misuse import what
+from penstock.datastream.placement import OperatorSettings
+from penstock.datastream.program import Origin
 from penstock.errors import JobDefinitionError
 from penstock.functions import SinkFunction, TwoPhaseCommitSinkFunction
 from penstock.functions.connectors import Sink
-from penstock.operators.sink import SinkOperator
+from penstock.graph.stream_graph import StreamNode
+from penstock.operators.simple import SinkOperator
 
 if TYPE_CHECKING:
-    from penstock.datastream.collector import CloseableIterator
     from penstock.datastream.data_stream import DataStream
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from penstock.driver.client import JobClient
+
+
+class DataStreamSink(OperatorSettings):
+    def __init__(self, node: StreamNode) -> None:
+        self._sink_node = node
+
+    @property
+    def _node(self) -> StreamNode:
+        return self._sink_node
 
 
 class Ends:
@@ -74,7 +88,7 @@ class Ends:
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
         """Run the job and iterate over this stream's records as they are committed; with a limit, a list of that many."""
-        from penstock.datastream.collector import collect
+        from penstock.datastream.ends import collect
 
         sink = CollectSink()
         node = self._sink(sink, "Sink: Collect")._node
@@ -83,3 +97,58 @@ class Ends:
             return iterator
         with iterator:
             return [value for value, _ in zip(iterator, range(limit), strict=False)]
+
+
+class CloseableIterator:
+    """Iterate to the end, or close early: closing cancels the job."""
+
+    def __init__(self, client: JobClient, sink_id: str, batches: queue.SimpleQueue[list[Any] | None]) -> None:
+        self._client, self._sink_id, self._batches = client, sink_id, batches
+        self._current: Iterator[Any] = iter(())
+        self._closed = False
+
+    def __iter__(self) -> CloseableIterator:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            for value in self._current:
+                return value
+            if self._closed:
+                raise StopIteration
+            batch = self._batches.get()
+            if batch is None:
+                self._finish()
+                self._client.get_job_execution_result().result()  # raises what made the job fail
+                raise StopIteration
+            self._current = iter(batch)
+
+    def next(self) -> Any:
+        return next(self)
+
+    def close(self) -> None:
+        if not self._closed:
+            future = self._client.get_job_execution_result()
+            if not future.done():
+                self._client.cancel().result()
+            self._finish()
+
+    def _finish(self) -> None:
+        self._closed = True
+        program.deliveries.pop(self._sink_id, None)
+
+    def __enter__(self) -> CloseableIterator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def collect(env: StreamExecutionEnvironment, sink_id: str, job_name: str | None) -> CloseableIterator:
+    batches: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
+    program.deliveries[sink_id] = lambda epoch, values: batches.put(values)
+    client = env.execute_async(job_name or "collect")
+    client._result.add_done_callback(lambda _: batches.put(None))
+    return CloseableIterator(client, sink_id, batches)

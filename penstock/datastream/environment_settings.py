@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.global_configuration import GlobalConfiguration
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
-from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.checkpoint_config import CheckpointConfig, CheckpointingMode
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 from penstock.engine.state_settings import state_settings
 from penstock.errors import JobDefinitionError
+
+
+class RuntimeExecutionMode(Enum):
+    STREAMING = 0  # results as they come about
+    BATCH = 1  # final results only: all sources must be bounded, time stands still until the end of the input
+    AUTOMATIC = 2  # batch if all sources are bounded, else streaming
+
 
 _SAVEPOINTS = "execution.checkpointing.savepoint-dir"
 _CHAINING = "pipeline.operator-chaining.enabled"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.edges import Origin
 from penstock.datastream.misuse import check_function, describe, what
+from penstock.datastream.program import Origin
 from penstock.errors import JobDefinitionError
 from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
 from penstock.graph import partitioner as p
@@ -18,7 +18,7 @@ from penstock.operators import rolling
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
 
 if TYPE_CHECKING:
-    from penstock.datastream.interval_join import IntervalJoin
+    from penstock.datastream.joined_streams import IntervalJoin
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
     from penstock.datastream.windowed_stream import WindowedStream
     from penstock.functions.window import WindowAssigner
@@ -100,7 +100,7 @@ class KeyedStream(DataStream):
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
         """Records with equal keys whose timestamps are close: `a.interval_join(b).between(lower, upper).process(function)`."""
-        from penstock.datastream.interval_join import IntervalJoin
+        from penstock.datastream.joined_streams import IntervalJoin
 
         return IntervalJoin(self, other_stream)
 

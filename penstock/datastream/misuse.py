@@ -17,7 +17,7 @@ from penstock.protocol.ids import NodeId
 if TYPE_CHECKING:
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.data_stream import DataStream
-    from penstock.datastream.edges import Edge, Origin
+    from penstock.datastream.program import Edge, Origin
 
 
 class KeysNeededError(JobDefinitionError, AttributeError):

@@ -13,19 +13,16 @@ import cloudpickle
 
 from penstock.common.absent import missing_attribute
 from penstock.common.configuration import Configuration
-from penstock.common.job_execution_result import JobExecutionResult
+from penstock.common.job import JobExecutionResult
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.datastream.cached_data_stream import CachedDataStream
-from penstock.datastream.capture import LeftBehind, captured
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.earlier_programs import EarlierPrograms
-from penstock.datastream.edges import Edge, Origin
-from penstock.datastream.environment_settings import OBJECT_REUSE, EnvironmentSettings
+from penstock.datastream.environment_settings import OBJECT_REUSE, EnvironmentSettings, RuntimeExecutionMode
 from penstock.datastream.environment_sources import EnvironmentSources
-from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.iterative_stream import OpenIteration, settle
 from penstock.datastream.misuse import call_site, check_program
+from penstock.datastream.program import EarlierPrograms, Edge, LeftBehind, Origin, captured
 from penstock.driver.client import JobClient
 from penstock.driver.description import JobDescription
 from penstock.engine.settings import JobSettings
@@ -33,15 +30,14 @@ from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.functions import CheckpointedFunction
 from penstock.functions.connectors import Sink, Source
 from penstock.graph.execution_graph import ExecutionGraph
-from penstock.graph.explain import explain, plan_json
+from penstock.graph.explain import Plan, explain, plan_json
 from penstock.graph.iterations import Iteration
 from penstock.graph.job_graph import build_job_graph
-from penstock.graph.notebook import Plan
 from penstock.graph.partitioner import Forward, Rebalance
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 from penstock.operators.base import Operator
 from penstock.operators.batch import batch_operator
-from penstock.operators.sink import SinkOperator
+from penstock.operators.simple import SinkOperator
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
 from penstock.runtime.launch import launch

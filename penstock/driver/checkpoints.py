@@ -59,7 +59,7 @@ from penstock.protocol.checkpoint_messages import (
 )
 from penstock.protocol.checkpoints import CheckpointMachine, CheckpointRules
 from penstock.protocol.ids import CheckpointId, Epoch, Generation, TaskId
-from penstock.state.key_groups import key_group_range
+from penstock.state.keys import key_group_range
 
 _log = logging.getLogger("penstock")
 

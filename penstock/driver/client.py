@@ -13,10 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, query
-from penstock.common.completable_future import CompletableFuture
-from penstock.common.job_execution_result import JobExecutionResult
-from penstock.common.job_id import JobID
-from penstock.common.job_status import JobStatus
+from penstock.common.job import CompletableFuture, JobExecutionResult, JobID, JobStatus
 from penstock.driver.checkpoint_statistics import CheckpointStatistics
 from penstock.driver.control.rates import WINDOW_MS, vertex_rates
 from penstock.driver.job_master import JobMaster
@@ -25,8 +22,7 @@ from penstock.driver.requests import CheckpointRequest, RescaleRequest, RescaleR
 from penstock.engine.messages import EpochReport
 from penstock.engine.sampling import Sample
 from penstock.errors import PenstockError
-from penstock.graph.drawing import plan_svg
-from penstock.graph.notebook import table
+from penstock.graph.explain import plan_svg, table
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from penstock.common.job_status import JobStatus
-from penstock.common.redaction import hide_in_text
+from penstock.common.job import JobStatus
+from penstock.common.secrets import hide_in_text
 from penstock.errors import ProtocolError, failed_task
 
 _S = JobStatus

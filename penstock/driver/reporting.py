@@ -16,8 +16,7 @@ from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import JobVertex
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.protocol.ids import TaskId, VertexId
-from penstock.state.accumulators import ACCUMULATORS
-from penstock.state.operator_lists import newest_lists
+from penstock.state.operator_lists import ACCUMULATORS, newest_lists
 from penstock.state.snapshot_file import read_tables
 
 

@@ -29,7 +29,7 @@ from penstock.driver.description import JobDescription
 from penstock.engine.messages import TaskAck
 from penstock.errors import CheckpointFailedError, ConfigurationError, JobDefinitionError, PenstockError, StorageError
 from penstock.graph.execution_graph import ExecutionGraph
-from penstock.graph.rescale import adjustable_parallelism, rescaled
+from penstock.graph.job_graph import adjustable_parallelism, rescaled
 from penstock.protocol.checkpoint_messages import Asked, Purpose
 from penstock.protocol.ids import TaskId
 

@@ -30,7 +30,7 @@ from penstock.driver.requests import JobEndedError, PendingRescale, Requests, Re
 from penstock.engine.messages import EpochReport
 from penstock.engine.settings import AutoscaleSettings
 from penstock.graph.execution_graph import ExecutionGraph
-from penstock.graph.rescale import adjustable_parallelism, rescaled
+from penstock.graph.job_graph import adjustable_parallelism, rescaled
 
 
 class Autoscaler:

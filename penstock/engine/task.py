@@ -50,7 +50,7 @@ from penstock.protocol.input_facts import restore as restore_facts
 from penstock.records import Columns, Rows
 from penstock.state import specification
 from penstock.state.backend import OperatorState
-from penstock.state.key_groups import key_group_range
+from penstock.state.keys import key_group_range
 from penstock.state.keyspace import HashMapKeyspace, Keyspace
 from penstock.state.snapshot import SnapshotContents, SnapshotTaken, grouped
 

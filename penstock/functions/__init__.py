@@ -14,41 +14,43 @@ from penstock.functions.asynchronous import (
     exception_type_predicate,
     has_exception_predicate,
 )
-from penstock.functions.base import Function, KeyedStateStore, RuntimeContext
-from penstock.functions.batches import MapBatchesFunction
-from penstock.functions.broadcast import (
-    BaseBroadcastProcessFunction,
-    BroadcastProcessFunction,
-    KeyedBroadcastProcessFunction,
-)
-from penstock.functions.checkpointed import (
+from penstock.functions.base import (
     CheckpointedFunction,
     CheckpointListener,
+    Function,
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    KeyedStateStore,
+    RuntimeContext,
+    TimerService,
 )
 from penstock.functions.elementwise import (
     AggregateFunction,
     CoFlatMapFunction,
+    CoGroupFunction,
     CoMapFunction,
     FilterFunction,
     FlatMapFunction,
+    JoinFunction,
     KeySelector,
+    MapBatchesFunction,
     MapFunction,
     NullByteKeySelector,
     Partitioner,
+    ProcessJoinFunction,
     ReduceFunction,
     ReduceFunctionWrapper,
 )
-from penstock.functions.joining import CoGroupFunction, JoinFunction, ProcessJoinFunction
 from penstock.functions.process import (
+    BaseBroadcastProcessFunction,
+    BroadcastProcessFunction,
     CoProcessFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ProcessFunction,
 )
 from penstock.functions.sinks import SinkContext, SinkFunction, TwoPhaseCommitSinkFunction
-from penstock.functions.timerservice import TimerService
 from penstock.functions.windowing import (
     AllWindowFunction,
     PassThroughAllWindowFunction,

@@ -19,12 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.arrow_types import type_of_arrow
-from penstock.common.typeinfo import TypeInformation, Types
+from penstock.common.typeinfo import TypeInformation, Types, type_of_arrow
 from penstock.errors import JobDefinitionError
 from penstock.records.arrow_columns import plain_type
-from penstock.records.exact_sums import final_sum, mean_of, sum_type
-from penstock.records.exact_values import exact_add, is_less
+from penstock.records.exact_sums import exact_add, final_sum, is_less, mean_of, sum_type
 
 __all__ = ["Aggregate", "Partial", "count", "max_", "mean", "min_", "sum_"]
 

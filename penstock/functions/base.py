@@ -1,8 +1,12 @@
-"""What every user function is, and what it is given when it opens."""
+"""What every user function is, and what it is given: its context when it opens, time and timers, checkpoints.
+
+A function takes part in checkpoints with state of its own that belongs to no key, or by being told of them.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.common.accumulators import Accumulator, DoubleCounter, Histogram, IntCounter, LongCounter
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
         ListStateDescriptor,
         MapState,
         MapStateDescriptor,
+        OperatorStateStore,
         ReducingState,
         ReducingStateDescriptor,
         ValueState,
@@ -123,3 +128,100 @@ class Function(ABC):  # noqa: B024 - users subclass the kinds below, all hooks h
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Called once after the last record, also after a failure. Not called when the process is killed."""
+
+
+class FunctionInitializationContext(ABC):
+    """What a function starts from. Only valid during `initialize_state`; the state it gives is valid on."""
+
+    @abstractmethod
+    def is_restored(self) -> bool:
+        """False when the function starts from nothing."""
+
+    @abstractmethod
+    def get_restored_checkpoint_id(self) -> int | None:
+        """The checkpoint, or the epoch of a retried task, it goes on from; None when it starts from nothing."""
+
+    @abstractmethod
+    def get_operator_state_store(self) -> OperatorStateStore: ...
+
+    @abstractmethod
+    def get_keyed_state_store(self) -> KeyedStateStore:
+        """On keyed streams only: its states need a current key when they are used."""
+
+
+class FunctionSnapshotContext(ABC):
+    """The barrier that has come. Only valid during `snapshot_state`."""
+
+    @abstractmethod
+    def get_checkpoint_id(self) -> int:
+        """The number of the epoch that ends. Repeated when the epoch is run again."""
+
+    @abstractmethod
+    def get_checkpoint_timestamp(self) -> int:
+        """The epoch's processing time, in milliseconds."""
+
+
+class CheckpointedFunction(ABC):
+    """A mix-in for any function (`class Mine(MapFunction, CheckpointedFunction)`) or sink writer with operator state."""
+
+    @abstractmethod
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        """Once per instance, before `open`: get the states, and read what they hold if the function is restored."""
+
+    @abstractmethod
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        """At the end of every epoch, whether it is a checkpoint or not, because a task may be run again from there: put
+        what lives in attributes into the states. Nothing can be emitted here."""
+
+
+class CheckpointListener(ABC):
+    """A mix-in for any function or sink writer that wants to know when a checkpoint counts.
+
+    Called on the subtask's thread at the start of a later epoch, before its records. A notification may come again, to
+    a fresh instance after a failure, and may be left out when a newer checkpoint is complete: whoever acts on one also does
+    what earlier ones would have asked for. An exception fails the epoch, not the checkpoint."""
+
+    @abstractmethod
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is durable, and sinks have committed it."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:  # noqa: B027 - optional hook
+        """The attempt at this checkpoint has failed; the job went back, and will take one of this number again. Left out
+        when the driver died."""
+
+
+class TimeDomain(Enum):
+    EVENT_TIME = 0
+    PROCESSING_TIME = 1
+
+
+class TimerService(ABC):
+    """The clocks of a subtask and the timers of the current key.
+
+    There is at most one timer per key, time domain and timestamp: registering it again changes nothing. Timers are
+    part of every checkpoint. Only functions on a keyed stream may register or delete timers.
+    """
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Milliseconds since the epoch; one value for a whole epoch of the job, so that a replay sees the same."""
+
+    @abstractmethod
+    def current_watermark(self) -> int:
+        """The operator's event time; the smallest long before the first watermark."""
+
+    @abstractmethod
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Call `on_timer` once processing time has reached `timestamp`."""
+
+    @abstractmethod
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Call `on_timer` once the watermark has reached `timestamp`; if it already has, at the next advance."""
+
+    @abstractmethod
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Forget this timer of the current key; nothing happens if there is none."""
+
+    @abstractmethod
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Forget this timer of the current key; nothing happens if there is none."""

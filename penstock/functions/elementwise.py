@@ -1,10 +1,12 @@
-"""Functions that look at one record, or two, at a time."""
+"""Functions that look at one record at a time, or at two that meet, or at a whole block of columns."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from penstock.functions.base import Function
 
@@ -110,3 +112,61 @@ class Partitioner(Function):
     @abstractmethod
     def partition(self, key: Any, num_partitions: int) -> int:
         """From 0 to `num_partitions` - 1. Deterministic, as replayed epochs must send records the same way."""
+
+
+class JoinFunction(Function):
+    """Makes one result of each pair of a window join."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """`first` is of the stream that join() was called on. What is returned is the result, None included."""
+
+
+class CoGroupFunction(Function):
+    """Sees all records that a key has in a window, of both streams."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any] | None:
+        """Each in the order of arrival. One of them may be empty, never both: this is how outer joins are written."""
+
+
+class ProcessJoinFunction(Function):
+    """Called for each pair of an interval join."""
+
+    class Context(ABC):
+        """Valid during the call it is passed to."""
+
+        @abstractmethod
+        def get_left_timestamp(self) -> int: ...
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int: ...
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """The later of both: the timestamp of the results."""
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Iterable[Any] | None:
+        """Any number of results; a side output is a pair (OutputTag, value)."""
+
+
+# A batch or a table, or one with the event times of its rows (milliseconds, or timestamps), or None for nothing.
+BatchResult: TypeAlias = pa.RecordBatch | pa.Table | tuple[pa.RecordBatch | pa.Table, Any] | None
+
+
+class MapBatchesFunction(Function):
+    """Arrow in, Arrow out (not in PyFlink), for `map_batches`.
+
+    How a stream is cut into blocks is not specified and changes with block size, parallelism and retries: the result for
+    a row must not depend on the other rows of its block. Called on the subtask's thread, and again when an epoch is
+    replayed.
+    """
+
+    @abstractmethod
+    def map_batch(self, batch: pa.RecordBatch, timestamps: pa.Int64Array | None) -> BatchResult:
+        """The results for the rows of `batch`, whose event times are `timestamps` (None: they have none).
+
+        A result with as many rows keeps the timestamps, row by row. One with more or fewer, or with other timestamps, is
+        returned with its own: `(batch, timestamps)`.
+        """

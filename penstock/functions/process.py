@@ -1,18 +1,24 @@
-"""Process functions: records, time, timers and state together.
+"""Process functions: records, time, timers and state together, on one stream, on two, and with a broadcast one.
 
 A result is yielded; `yield output_tag, value` with an `OutputTag` goes to that side output. Contexts are only valid
 during the call they are passed to.
+
+Every subtask sees every broadcast element and keeps its own copy of the broadcast state. The copies stay equal only
+if `process_broadcast_element` does the same in all of them; that is why the other side may only read.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.functions.base import Function
-from penstock.functions.time_domain import TimeDomain
-from penstock.functions.timerservice import TimerService
+from penstock.common.absent import missing_attribute
+from penstock.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from penstock.functions.base import Function, TimeDomain, TimerService
+
+if TYPE_CHECKING:
+    from penstock.functions.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
 
 
 class ProcessFunction(Function):
@@ -100,3 +106,125 @@ class KeyedCoProcessFunction(Function):
 
     def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
         return None
+
+
+IN1 = TypeVar("IN1")
+IN2 = TypeVar("IN2")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+
+
+class BaseBroadcastProcessFunction(Function):
+    """What the keyed and the plain one have in common."""
+
+    class BaseContext(ABC):
+        @abstractmethod
+        def timestamp(self) -> int:
+            """The element's event time, the smallest long (-2**63) without one."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def current_watermark(self) -> int: ...
+
+    class Context(BaseContext):
+        """For the broadcast side."""
+
+        @abstractmethod
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]: ...
+
+    class ReadOnlyContext(BaseContext):
+        """For the other side."""
+
+        @abstractmethod
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]: ...
+
+
+class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
+    """The side that is not broadcast has no keys."""
+
+    class Context(BaseBroadcastProcessFunction.Context, ABC):
+        pass
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
+        pass
+
+    @abstractmethod
+    def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None: ...
+
+    @abstractmethod
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context) -> Iterable[OUT] | None: ...
+
+
+class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
+    """The side that is not broadcast is keyed, with state and timers; broadcast elements have no key."""
+
+    class Context(BaseBroadcastProcessFunction.Context, ABC):
+        pass
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
+        @abstractmethod
+        def timer_service(self) -> TimerService: ...
+
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+    class OnTimerContext(ReadOnlyContext, ABC):
+        @abstractmethod
+        def time_domain(self) -> TimeDomain: ...
+
+    @abstractmethod
+    def process_element(
+        self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterable[OUT] | None: ...
+
+    @abstractmethod
+    def process_broadcast_element(
+        self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> Iterable[OUT] | None: ...
+
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
+        """A timer that `process_element` registered for the current key has fired."""
+        return None
+
+
+class OutputTag:
+    """Names a side output and the type of what it carries; emitted to with `yield tag, value`.
+
+    Tags are the same output when their ids are equal: the instance that emits lives in another process than the one
+    `get_side_output` was called with.
+    """
+
+    __slots__ = ("tag_id", "type_info")
+
+    def __init__(self, tag_id: str, type_info: TypeInformation | list[TypeInformation] | None = None) -> None:
+        if not tag_id:
+            raise ValueError(f"The tag_id of an OutputTag must be a non-empty string, not {tag_id!r}")
+        self.tag_id = tag_id
+        match type_info:
+            case None:
+                self.type_info = Types.PICKLED_BYTE_ARRAY()
+            case list():
+                self.type_info = RowTypeInfo(type_info)
+            case TypeInformation():
+                self.type_info = type_info
+            case _:
+                raise TypeError(
+                    f"The type_info of OutputTag {tag_id!r} must be None, a list or a TypeInformation, "
+                    f"not {type_info!r}"
+                )
+
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OutputTag) and self.tag_id == other.tag_id
+
+    def __hash__(self) -> int:
+        return hash((OutputTag, self.tag_id))
+
+    def __repr__(self) -> str:
+        return f"OutputTag({self.tag_id!r}, {self.type_info})"

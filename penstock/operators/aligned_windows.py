@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
+from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.values import ATOMS, own
 from penstock.functions.window import EventTimeTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.functions.window.windows import TimeWindow, last_timestamp
-from penstock.operators.window_namespace import ALL_KEY
+from penstock.operators.window_context import ALL_KEY
 from penstock.state.overlay import MISSING, OverlayTable
 
 if TYPE_CHECKING:

@@ -14,22 +14,21 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from penstock.common.constants import MAX_LONG_VALUE
+from penstock.common.time import MAX_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import NoWatermarks, WatermarkStrategy
 from penstock.operators.base import Operator, OperatorContext, Output
-from penstock.operators.broadcast import BroadcastOperator
-from penstock.operators.co import TwoInputOperator
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator, TimedOperator
 from penstock.operators.source import SourceOperator
+from penstock.operators.two_inputs import BroadcastOperator, TwoInputOperator
 from penstock.operators.watermarks import WatermarkOperator
 from penstock.operators.window import WindowOperator
-from penstock.operators.window_namespace import ALL_KEY
+from penstock.operators.window_context import ALL_KEY
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Rows
 from penstock.records.convert import to_rows
 from penstock.state.backend import NO_KEY
-from penstock.state.key_groups import canonical
+from penstock.state.keys import canonical
 from penstock.state.specification import Specification
 
 INPUT = "batch-input"

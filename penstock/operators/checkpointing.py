@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.functions.base import KeyedStateStore
-from penstock.functions.checkpointed import (
+from penstock.functions.base import (
     CheckpointedFunction,
     CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    KeyedStateStore,
 )
 from penstock.functions.state import OperatorStateStore
 

@@ -22,16 +22,15 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.errors import PenstockError
 from penstock.functions.aggregates import Aggregate
 from penstock.functions.window import WindowAssigner
-from penstock.functions.window.assigner import begins_too_early
+from penstock.functions.window.assigners import begins_too_early
+from penstock.operators.aggregation import PartialAggregation
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.pane_blocks import PaneBlocks
-from penstock.operators.pane_grid import PaneGrid
-from penstock.operators.partial_aggregation import PartialAggregation
+from penstock.operators.panes import PaneBlocks, PaneGrid
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray
 from penstock.records.arrow_columns import filter_rows
 from penstock.records.convert import require_columns, single_batch
-from penstock.state.key_groups import key_group_range
+from penstock.state.keys import key_group_range
 from penstock.state.panes import PANES
 from penstock.state.specification import PANES as PANES_HELD
 from penstock.state.specification import Specification

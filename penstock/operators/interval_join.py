@@ -15,14 +15,14 @@ from bisect import bisect_left, bisect_right, insort
 from functools import partial
 from typing import Any
 
-from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
+from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import own, own_all
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.functions import ProcessJoinFunction
-from penstock.functions.timerservice import TimeDomain
+from penstock.functions.base import TimeDomain
 from penstock.operators.base import OperatorContext
-from penstock.operators.co import Call, Selector, TwoInputOperator
+from penstock.operators.two_inputs import Call, Selector, TwoInputOperator
 from penstock.state.overlay import MISSING
 from penstock.state.specification import Specification, type_name
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.common.constants import MIN_LONG_VALUE
+from penstock.common.time import MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import ATOMS, own
 from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
-from penstock.functions.output_tag import OutputTag
-from penstock.functions.timerservice import TimeDomain, TimerService
+from penstock.functions.base import TimeDomain, TimerService
+from penstock.functions.process import OutputTag
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector

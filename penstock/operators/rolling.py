@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from penstock.common.types import Row
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.functions import ReduceFunction
-from penstock.records.exact_values import comes_before, exact_add
+from penstock.records.exact_sums import comes_before, exact_add
 
 Field: TypeAlias = int | str
 

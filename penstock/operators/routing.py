@@ -33,7 +33,7 @@ from penstock.records.arrow_columns import take_rows
 from penstock.records.convert import to_rows
 from penstock.records.sizes import BLOCK_BYTES, about, cut
 from penstock.state.column_keys import key_groups_of_columns
-from penstock.state.key_groups import key_group, subtask_of
+from penstock.state.keys import key_group, subtask_of
 
 Send: TypeAlias = Callable[[int, Event], None]  # (target subtask, event)
 

@@ -1,28 +1,33 @@
-"""RuntimeContext, TimerService and metrics as user functions see them."""
+"""RuntimeContext, TimerService, state and metrics as user functions see them."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from penstock.common.accumulators import Accumulator
-from penstock.common.constants import MAX_LONG_VALUE
 from penstock.common.metrics import Counter, Distribution, Meter, MetricGroup
+from penstock.common.time import MAX_LONG_VALUE
 from penstock.errors import JobDefinitionError
-from penstock.functions import RuntimeContext
+from penstock.functions import KeyedStateStore, RuntimeContext
+from penstock.functions.base import TimerService
 from penstock.functions.state import (
+    AggregatingState,
     AggregatingStateDescriptor,
+    ListState,
     ListStateDescriptor,
+    MapState,
     MapStateDescriptor,
+    ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
+    ValueState,
     ValueStateDescriptor,
 )
-from penstock.functions.timerservice import TimerService
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.state_store import StatesByDescriptor
 from penstock.state.backend import OperatorState
-from penstock.state.schemas import declare
+from penstock.state.specification import declare
 from penstock.state.states import (
     KeyedAggregatingState,
     KeyedListState,
@@ -39,6 +44,32 @@ from penstock.state.ttl import (
     ExpiringValueState,
     Lifetime,
 )
+
+
+class StatesByDescriptor(KeyedStateStore):
+    @abstractmethod
+    def _state(self, descriptor: StateDescriptor) -> Any:
+        """A state of the kind that the descriptor says."""
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        found: ValueState[Any] = self._state(state_descriptor)
+        return found
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        found: ListState[Any] = self._state(state_descriptor)
+        return found
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        found: MapState[Any, Any] = self._state(state_descriptor)
+        return found
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        found: ReducingState[Any] = self._state(state_descriptor)
+        return found
+
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        found: AggregatingState[Any, Any] = self._state(state_descriptor)
+        return found
 
 
 def keyed_state(

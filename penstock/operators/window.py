@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
+from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import own
 from penstock.errors import JobDefinitionError, PenstockError
@@ -24,7 +24,7 @@ from penstock.functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from penstock.functions.timerservice import TimeDomain
+from penstock.functions.base import TimeDomain
 from penstock.functions.window import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
@@ -39,15 +39,24 @@ from penstock.functions.window import (
 )
 from penstock.operators.aligned_windows import AlignedWindows, is_aligned
 from penstock.operators.base import OperatorContext
-from penstock.operators.evicting_windows import EvictingContents, EvictingWindows, element
 from penstock.operators.keyed import TimedOperator
-from penstock.operators.merging_windows import MergingWindowSet
 from penstock.operators.selectors import ColumnKeySelector
-from penstock.operators.window_contents import AggregateContents, ListContents, WindowContents, merge_namespaces
-from penstock.operators.window_context import AssignerContext, TriggerContext, WindowContext
-from penstock.operators.window_namespace import (
+from penstock.operators.window_contents import (
+    AggregateContents,
+    EvictingContents,
+    EvictingWindows,
+    ListContents,
+    MergingWindowSet,
+    WindowContents,
+    element,
+    merge_namespaces,
+)
+from penstock.operators.window_context import (
     ALL_KEY,
+    AssignerContext,
+    TriggerContext,
     WindowCodec,
+    WindowContext,
     WindowNamespace,
     described_windows,
     kind_of_windows,

@@ -1,16 +1,34 @@
-"""What a window holds between two firings: the elements themselves, their reduction, or an accumulator."""
+"""What a window holds between two firings: the elements themselves, their reduction, or an accumulator.
+
+Which windows of a key are in flight when windows can merge, and where the contents of each are stored.
+
+elements      a          b                    c                (gap between them closes only with c)
+windows    [──a──)   [──b──)
+with c     [──────────────────)   one window; its contents stay under a's window, its "state window",
+                                  so that only b's contents move.
+
+Windows with an evictor: they hold every element with its timestamp, and reduce or aggregate only when they fire.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.common.metrics import MetricGroup
+from penstock.common.time import MIN_LONG_VALUE
 from penstock.common.values import ATOMS, own, own_all
 from penstock.errors import JobDefinitionError
 from penstock.functions import AggregateFunction, ReduceFunction
+from penstock.functions.window import MergingWindowAssigner
+from penstock.functions.window.evictors import Evictor, TimestampedValue
 from penstock.state.overlay import MISSING, OverlayTable
 from penstock.state.specification import PartialName
+
+if TYPE_CHECKING:
+    from penstock.operators.window import WindowOperator
+    from penstock.operators.window_context import WindowNamespace
 
 
 class WindowContents(ABC):
@@ -165,3 +183,116 @@ def merge_namespaces(
             table.delete((key, source))
     if merged is not MISSING:
         table.put((key, target), merged)
+
+
+# (result, merged windows, state window of the result, state windows whose contents move there)
+MergeWindows: TypeAlias = Callable[[Any, list[Any], Any, list[Any]], None]
+
+
+class _Groups(MergingWindowAssigner.MergeCallback[Any]):
+    def __init__(self) -> None:
+        self.found: list[tuple[Any, list[Any]]] = []
+
+    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        self.found.append((merge_result, list(to_be_merged)))
+
+
+class MergingWindowSet:
+    """The windows of one key. `changed` says whether the mapping must be stored again."""
+
+    __slots__ = ("_assigner", "changed", "mapping")
+
+    def __init__(self, assigner: MergingWindowAssigner[Any, Any], mapping: Mapping[Any, Any]) -> None:
+        self._assigner = assigner
+        self.mapping: dict[Any, Any] = dict(mapping)  # window → state window
+        self.changed = False
+
+    def state_window(self, window: Any) -> Any | None:
+        return self.mapping.get(window)
+
+    def retire(self, window: Any) -> None:
+        if self.mapping.pop(window, None) is not None:
+            self.changed = True
+
+    def add(self, new: Any, merge: MergeWindows) -> Any:
+        """The window that `new` is part of from now on; `merge` is called for windows in flight that became one.
+
+        A window equal to one in flight changes nothing. (Flink points it to an empty state window of its own, which
+        loses contents when the one in flight had been merged before: possible with dynamic gaps.)
+        """
+        if new in self.mapping:
+            return new
+        groups = _Groups()
+        self._assigner.merge_windows([*self.mapping, new], groups)
+        result, absorbed = new, False
+        for merged_to, members in groups.found:
+            in_flight = [window for window in members if window != new]
+            if len(in_flight) < len(members):
+                result, absorbed = merged_to, True
+            if not in_flight or in_flight == [merged_to]:
+                continue  # a window that only took the new one in and did not grow
+            states = [self.mapping.pop(window) for window in in_flight]
+            self.mapping[merged_to] = states[0]
+            self.changed = True
+            merge(merged_to, in_flight, states[0], states[1:])
+        if not absorbed:
+            self.mapping[result] = result
+            self.changed = True
+        return result
+
+
+Element: TypeAlias = tuple[Any, int | None]  # (value, timestamp)
+
+
+def element(value: Any, timestamp: int) -> Element:
+    return value, None if timestamp <= MIN_LONG_VALUE else timestamp
+
+
+class EvictingContents(ListContents):
+    """(value, timestamp) pairs in the order of arrival, read as `inner` would have made of them."""
+
+    kind = "list-with-timestamps"  # not "list": a checkpoint of the same window without evictor does not fit
+
+    def __init__(self, inner: WindowContents) -> None:
+        self.inner = inner
+
+    def user_functions(self) -> Iterable[Any]:
+        return self.inner.user_functions()
+
+    def inputs(self, current: Any) -> list[Any]:
+        if not current:
+            return self.inner.inputs_of_nothing()
+        contents = self.inner.first(current[0][0])
+        for value, _ in current[1:]:
+            contents = self.inner.add(contents, value)
+        return self.inner.inputs(contents)
+
+
+class EvictingWindows(Evictor.EvictorContext):
+    """What the window operator does with an evictor when a pane fires; also what the evictor sees of the operator."""
+
+    def __init__(self, operator: WindowOperator, evictor: Evictor[Any, Any], table: OverlayTable) -> None:
+        self._operator, self._evictor, self._table = operator, evictor, table
+
+    def evaluate(self, entry: Any, contents: list[Element], window: Any, namespace: WindowNamespace) -> None:
+        elements: list[TimestampedValue[Any]] = [TimestampedValue(*pair) for pair in contents]
+        self._evictor.evict_before(elements, len(elements), window, self)
+        self._operator.evaluate(_pairs(elements), window, namespace)
+        self._evictor.evict_after(elements, len(elements), window, self)
+        if elements:
+            self._table.put(entry, _pairs(elements))
+        else:
+            self._table.delete(entry)
+
+    def get_current_processing_time(self) -> int:
+        return self._operator.ctx.processing_time()
+
+    def get_metric_group(self) -> MetricGroup:
+        return self._operator.runtime_context.get_metrics_group()
+
+    def get_current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+
+def _pairs(elements: list[TimestampedValue[Any]]) -> list[Element]:
+    return [(element.value, element.timestamp) for element in elements]

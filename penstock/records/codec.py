@@ -1,6 +1,8 @@
 """Blocks as bytes: what moves between processes, and what a loop keeps in its state.
 
 The numbers of `BlockKind` and both encodings are in stored checkpoints: new ones may be added, these stay.
+
+One record batch as bytes: Arrow's IPC stream format, which carries the schema.
 """
 
 from __future__ import annotations
@@ -14,9 +16,22 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.pickling import dump_by_value
-from penstock.records.arrow_ipc import batch_to_bytes, bytes_to_batch
 from penstock.records.blocks import Block, Columns, Rows
 from penstock.records.sizes import BLOCK_BYTES, part_of
+
+
+def batch_to_bytes(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def bytes_to_batch(payload: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(payload) as reader:
+        return reader.read_next_batch()
+
 
 _TIMESTAMP = "__timestamp"
 

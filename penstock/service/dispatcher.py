@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from penstock.common.redaction import hide_in_text
+from penstock.common.secrets import hide_in_text
 from penstock.driver.control.answers import Answer, refuse
 from penstock.driver.control.home import JobHome, is_job_id, is_running, read_json
 from penstock.driver.control.resource_manager import ResourceManager

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.common.global_configuration import GlobalConfiguration
-from penstock.common.redaction import hide_in_text
+from penstock.common.secrets import hide_in_text
 from penstock.driver.control.attach import HOME, JOB_ID
 from penstock.driver.control.home import JobHome
 from penstock.driver.life_cycle import Failure

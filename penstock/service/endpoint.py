@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from penstock.common.proof import nonce
+from penstock.common.secrets import nonce
 from penstock.driver.control import challenge
 from penstock.driver.control.answers import Answer
 from penstock.errors import PenstockError

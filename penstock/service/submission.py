@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from penstock.common.redaction import hide_secrets
+from penstock.common.secrets import hide_secrets
 from penstock.driver.control.facts import VERSION
 from penstock.driver.control.home import JobFolder, JobHome, this_process
 from penstock.driver.life_cycle import Failure

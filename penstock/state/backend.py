@@ -11,13 +11,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.state.accumulators import Accumulators
-from penstock.state.key_groups import key_group
-from penstock.state.keys import restored_key
+from penstock.state.keys import key_group, restored_key
 from penstock.state.keyspace import HashMapKeyspace, Keyspace, Shape, StoredBase
-from penstock.state.map_table import MapTable
-from penstock.state.operator_lists import BROADCAST, LIST, OPERATOR_KINDS, OperatorLists
-from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
+from penstock.state.operator_lists import BROADCAST, LIST, OPERATOR_KINDS, Accumulators, OperatorLists
+from penstock.state.overlay import MISSING, TOMBSTONE, MapTable, OverlayTable
 from penstock.state.panes import PANES, encode_panes, restore_panes
 from penstock.state.snapshot_file import TableDelta
 from penstock.state.timers import TimerQueue

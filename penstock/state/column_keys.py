@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.records.arrow_columns import plain
-from penstock.state.key_groups import key_group
-from penstock.state.keys import normal_key
+from penstock.state.keys import key_group, normal_key
 
 _LONGEST: Final = 256  # bytes of a string: one pass over the rows for each
 

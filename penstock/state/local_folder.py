@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from penstock.common.private_folders import make_private
+from penstock.common.secrets import make_private
 
 _NAME = re.compile(r"penstock-[a-z]+-(\d+)-(\d+)-.*")
 

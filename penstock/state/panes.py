@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.records.arrow_ipc import batch_to_bytes, bytes_to_batch
+from penstock.records.codec import batch_to_bytes, bytes_to_batch
 from penstock.state.column_keys import key_groups_of_columns
 from penstock.state.overlay import TOMBSTONE, OverlayTable
 from penstock.state.snapshot_file import TableDelta

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from penstock.state.key_groups import _mix, canonical
+from penstock.state.keys import _mix, canonical
 from penstock.state.keyspace import Shape
 
 Encode: TypeAlias = Callable[[Any], bytes]

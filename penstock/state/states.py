@@ -22,8 +22,7 @@ from penstock.functions.state import (
 )
 from penstock.state.backend import NO_KEY, OperatorState
 from penstock.state.keys import normal_key, user_key
-from penstock.state.map_table import MapTable
-from penstock.state.overlay import MISSING, OverlayTable
+from penstock.state.overlay import MISSING, MapTable, OverlayTable
 
 
 class _Handle:

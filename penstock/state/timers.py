@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeAlias
 
-from penstock.state.key_groups import canonical
+from penstock.state.keys import canonical
 from penstock.state.keyspace import OrderedTimers
 from penstock.state.overlay import MISSING, TOMBSTONE, OverlayTable
 

@@ -17,8 +17,7 @@ from penstock.functions.state import AggregatingState, ListState, MapState, Redu
 from penstock.functions.state_ttl import StateTtlConfig
 from penstock.state.backend import OperatorState
 from penstock.state.keys import normal_key, user_key
-from penstock.state.map_table import MapTable
-from penstock.state.overlay import MISSING, OverlayTable
+from penstock.state.overlay import MISSING, MapTable, OverlayTable
 from penstock.state.states import _Handle
 
 Stamped: TypeAlias = tuple[int, Any]  # (time of the last update, value)

@@ -29,7 +29,7 @@ from penstock.functions import (
     ProcessFunction,
     ReduceFunction,
 )
-from penstock.functions.output_tag import OutputTag
+from penstock.functions.process import OutputTag
 from penstock.operators import checkpointing, selectors
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
@@ -39,7 +39,7 @@ from penstock.records import Block, Rows
 from penstock.records.convert import to_rows
 from penstock.state import snapshot_file
 from penstock.state.backend import OperatorState
-from penstock.state.key_groups import key_group_range
+from penstock.state.keys import key_group_range
 from penstock.state.operator_lists import Dealer, newest_lists
 
 

@@ -24,7 +24,7 @@ from penstock.datastream.state import (
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.client import JobClient
 from penstock.errors import CorruptSnapshotError, JobDefinitionError, PenstockError
-from penstock.state.key_groups import key_group
+from penstock.state.keys import key_group
 from penstock.testing import ListSink
 from tests.embedded.jobs import configured
 

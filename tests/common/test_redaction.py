@@ -7,7 +7,7 @@ import time
 import pytest
 
 from penstock.common import Configuration
-from penstock.common.redaction import HIDDEN, hide_in_text, hide_secret, hide_secrets, is_secret
+from penstock.common.secrets import HIDDEN, hide_in_text, hide_secret, hide_secrets, is_secret
 
 
 @pytest.mark.parametrize(

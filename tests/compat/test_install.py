@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("pyflink_aliases")
         ("pyflink.datastream.functions", "penstock.datastream.functions"),
         ("pyflink.datastream.state", "penstock.datastream.state"),
         ("pyflink.datastream.window", "penstock.datastream.window"),
-        ("pyflink.datastream.output_tag", "penstock.functions.output_tag"),
+        ("pyflink.datastream.output_tag", "penstock.functions.process"),
         ("pyflink.datastream.connectors.base", "penstock.connectors.base"),
         ("pyflink.datastream.connectors.file_system", "penstock.connectors.files"),
         ("pyflink.metrics", "penstock.common.metrics"),

@@ -26,7 +26,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.common import Configuration, Duration, Row
-from penstock.common.arrow_types import row_type_of
+from penstock.common.typeinfo import row_type_of
 from penstock.common.watermark_strategy import ColumnTimestampAssigner, WatermarkStrategy
 from penstock.connectors.base import Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.datastream import AggregateFunction, DataStream, RuntimeExecutionMode, StreamExecutionEnvironment

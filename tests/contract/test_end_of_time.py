@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.common import Configuration, Row, Types
-from penstock.common.constants import MAX_LONG_VALUE as MAX
-from penstock.common.constants import MIN_LONG_VALUE as MIN
+from penstock.common.time import MAX_LONG_VALUE as MAX
+from penstock.common.time import MIN_LONG_VALUE as MIN
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import ColumnTimestampAssigner, TimestampAssigner, WatermarkStrategy
 from penstock.datastream import DataStream, KeyedProcessFunction, RuntimeExecutionMode, StreamExecutionEnvironment
@@ -28,8 +28,8 @@ from penstock.datastream.window import (
     TumblingEventTimeWindows,
 )
 from penstock.errors import PenstockError
+from penstock.operators.aggregation import AggregatedRow, RowAggregation
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.row_aggregation import AggregatedRow, RowAggregation
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents

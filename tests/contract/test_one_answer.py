@@ -18,11 +18,11 @@ from penstock.datastream.aggregates import Aggregate, count, max_, mean, min_, s
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.errors import PenstockError
 from penstock.operators import rolling
+from penstock.operators.aggregation import AggregatedRow, RowAggregation
 from penstock.operators.column_operators import FilterColumnsOperator, WithColumnOperator
 from penstock.operators.columnar_window import ColumnarWindowOperator
 from penstock.operators.keyed import KeyedReduceOperator
 from penstock.operators.routing import HashRouter
-from penstock.operators.row_aggregation import AggregatedRow, RowAggregation
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents

@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from penstock.common.types import Row
 from penstock.datastream.aggregates import Aggregate, count, max_, mean, min_, sum_
+from penstock.operators.aggregation import AggregatedRow, RowAggregation
 from penstock.operators.base import Operator
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.row_aggregation import AggregatedRow, RowAggregation
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents
 from penstock.records import Columns, Rows
 from penstock.records.convert import to_rows
-from penstock.state.key_groups import key_group, subtask_of
+from penstock.state.keys import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
 
 Record = tuple[Any, Any, Any, int]  # (key, part of the key, value, timestamp)

@@ -7,12 +7,10 @@ import pytest
 
 from penstock.common import Duration, Types
 from penstock.common.typeinfo import RowTypeInfo
-from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.datastream.checkpoint_config import CheckpointConfig, CheckpointingMode, ExternalizedCheckpointRetention
 from penstock.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from penstock.errors import ConfigurationError
-from penstock.functions.output_tag import OutputTag
+from penstock.functions.process import OutputTag
 
 
 def test_checkpointing_is_off_until_an_interval_is_set() -> None:

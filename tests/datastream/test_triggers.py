@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from penstock.common import Time
-from penstock.common.constants import MIN_LONG_VALUE
 from penstock.common.metrics import MetricGroup
+from penstock.common.time import MIN_LONG_VALUE
 from penstock.datastream.state import ReducingState, ReducingStateDescriptor, StateDescriptor
 from penstock.datastream.window import (
     ContinuousEventTimeTrigger,

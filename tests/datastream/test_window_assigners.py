@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common import Duration, Time
-from penstock.common.constants import MIN_LONG_VALUE
+from penstock.common.time import MIN_LONG_VALUE
 from penstock.datastream.functions import RuntimeContext
 from penstock.datastream.state import StateDescriptor, ValueState
 from penstock.datastream.window import (

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common import Configuration
-from penstock.common.job_status import JobStatus as S
+from penstock.common.job import JobStatus as S
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.control.facts import FactsRecorder
 from penstock.driver.life_cycle import SUCCESSORS, Failure, LifeCycle
 from penstock.errors import JobFailedError, ProtocolError
-from penstock.state.key_groups import key_group, subtask_of
+from penstock.state.keys import key_group, subtask_of
 
 
 def _story(life: LifeCycle) -> list[str]:

@@ -23,8 +23,7 @@ from penstock.graph.job_graph import build_job_graph
 from penstock.graph.partitioner import Forward, Hash, Partitioner
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 from penstock.operators.base import Operator
-from penstock.operators.simple import MapOperator
-from penstock.operators.sink import SinkOperator
+from penstock.operators.simple import MapOperator, SinkOperator
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
 from penstock.records import Block, Columns

@@ -22,8 +22,7 @@ from penstock.driver.requests import RescaleRequest
 from penstock.operators.keyed import KeyedReduceOperator
 from penstock.operators.selectors import key_selector
 from penstock.state.backend import OperatorState
-from penstock.state.key_groups import canonical, key_group
-from penstock.state.keys import NAN, NEGATIVE_ZERO, normal_key, user_key
+from penstock.state.keys import NAN, NEGATIVE_ZERO, canonical, key_group, normal_key, user_key
 from penstock.state.overlay import MISSING
 from penstock.state.snapshot_file import TableDelta
 from penstock.testing import EmbeddedJob, Epoch, ListSink, ScriptedSource

@@ -17,7 +17,7 @@ from penstock.datastream.window import EventTimeSessionWindows
 from penstock.driver.client import JobClient
 from penstock.driver.requests import JobEndedError, RescaleRequest
 from penstock.errors import JobDefinitionError, PenstockError, StorageError
-from penstock.graph.rescale import rescaled
+from penstock.graph.job_graph import rescaled
 from penstock.testing import CrashPlan, EmbeddedJob, ListSink
 from tests.chaos.job import EventTime, build
 from tests.chaos.verify import verify

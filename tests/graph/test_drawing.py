@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
-from penstock.graph.drawing import plan_svg
+from penstock.graph.explain import plan_svg
 from penstock.graph.iterations import Iteration
 from penstock.graph.job_graph import build_job_graph
 from penstock.graph.partitioner import Hash, Partitioner

@@ -203,7 +203,7 @@ _VALUES_AND_KEYS: Final = (
     ),
     Mutant(
         name="0.0 and -0.0 are one key",
-        file="penstock/state/key_groups.py",
+        file="penstock/state/keys.py",
         old="if key or math.copysign(1.0, key) > 0 else _NEGATIVE_ZERO",
         new="if True else _NEGATIVE_ZERO",
         tests=(f"{_FLOATS}::test_the_normal_form_survives_pickling_and_users_see_plain_floats",),
@@ -217,7 +217,7 @@ _VALUES_AND_KEYS: Final = (
     ),
     Mutant(
         name="branches of a stream share their records",
-        file="penstock/operators/chain_output.py",
+        file="penstock/operators/wiring.py",
         old="operator.process(0, self._copy(block) if others else block)",
         new="operator.process(0, block)",
         tests=(f"{_VALUES}::test_branches_of_one_stream_do_not_see_what_the_others_do",),
@@ -276,7 +276,7 @@ _VALUES_AND_KEYS: Final = (
 _COLUMNS: Final = (
     Mutant(
         name="a batch window behind a keyed sum never fires",
-        file="penstock/operators/pane_grid.py",
+        file="penstock/operators/panes.py",
         old="return last_timestamp(self.end(window))",
         new="return window - 1",
         tests=("tests/contract/test_end_of_time.py::test_a_batch_window_behind_a_keyed_sum_loses_nothing",),
@@ -290,7 +290,7 @@ _COLUMNS: Final = (
     ),
     Mutant(
         name="declared types are not checked inside of a chain",
-        file="penstock/operators/chain_output.py",
+        file="penstock/operators/wiring.py",
         old="            self._check(block)",
         new="            pass",
         tests=("tests/contract/test_declared_types.py::test_a_value_of_another_type_fails_the_job",),
@@ -304,21 +304,21 @@ _COLUMNS: Final = (
     ),
     Mutant(
         name="decimals are rounded over rows",
-        file="penstock/records/exact_values.py",
+        file="penstock/records/exact_sums.py",
         old="        return _EXACT.add(a, b)\n    if",
         new="        return a + b\n    if",
         tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
     ),
     Mutant(
         name="NaN is many keys over columns",
-        file="penstock/operators/partial_aggregation.py",
+        file="penstock/operators/aggregation.py",
         old="one_nan(plain(column_of(batch, name, where)))",
         new="plain(column_of(batch, name, where))",
         tests=(f"{_ONE_ANSWER}::test_a_key_is_the_same_over_columns_and_over_rows",),
     ),
     Mutant(
         name="an expression's type depends on its block",
-        file="penstock/operators/expressions.py",
+        file="penstock/operators/column_operators.py",
         old="return kind if kind in _SIMPLE else (kind, position)",
         new="return 0",
         tests=(f"{_ONE_ANSWER}::test_integers_are_divided_as_integers_and_floats_as_floats",),
@@ -430,7 +430,7 @@ _STATE: Final = (
     ),
     Mutant(
         name="reordered aggregates are taken by place, over columns",
-        file="penstock/operators/partial_aggregation.py",
+        file="penstock/operators/aggregation.py",
         old="len(self.keys) + before.index(partial) for partial in self.partials]",
         new="len(self.keys) + place for place, _ in enumerate(self.partials)]",
         tests=(f"{_SPECIFICATION}::test_reordered_aggregates_keep_their_own_values",),
@@ -557,7 +557,7 @@ _WAYS_IN: Final = (
     ),
     Mutant(
         name="a proof does not say whose it is",
-        file="penstock/common/proof.py",
+        file="penstock/common/secrets.py",
         old='(b"penstock 2", side.value, *facts)',
         new='(b"penstock 2", *facts)',
         tests=(f"{_STRANGERS}::test_a_client_that_sends_the_servers_own_proof_back_is_not_let_in",),
@@ -622,7 +622,7 @@ _WAYS_IN: Final = (
     ),
     Mutant(
         name="secrets inside values are shown",
-        file="penstock/common/redaction.py",
+        file="penstock/common/secrets.py",
         old="            text = pattern.sub(shown, text)",
         new="            pass",
         tests=("tests/service/test_hidden_secrets.py",),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common import Configuration, WatermarkStrategy
-from penstock.common.constants import MAX_LONG_VALUE, MIN_LONG_VALUE
+from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.program import CollectionSource
@@ -28,8 +28,8 @@ from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.errors import ConfigurationError, JobDefinitionError, UserFunctionError
 from penstock.operators import rolling
 from penstock.operators.batch import batch_operator
-from penstock.operators.co import CoProcessOperator
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
+from penstock.operators.two_inputs import CoProcessOperator
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import ReduceContents
 from penstock.testing.harness import OperatorHarness

@@ -16,9 +16,9 @@ from penstock.datastream import (
 )
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from penstock.errors import JobDefinitionError
-from penstock.operators.broadcast import BroadcastOperator
+from penstock.operators.two_inputs import BroadcastOperator
 from penstock.state.backend import NoKeyError
-from penstock.state.broadcast import BroadcastWriteError
+from penstock.state.operator_state import BroadcastWriteError
 from penstock.testing.harness import OperatorHarness
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())

@@ -22,9 +22,9 @@ from penstock.datastream import (
 )
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from penstock.errors import JobDefinitionError, UserFunctionError
-from penstock.operators.co import CoFlatMapOperator, CoMapOperator, CoProcessOperator
+from penstock.operators.two_inputs import CoFlatMapOperator, CoMapOperator, CoProcessOperator
 from penstock.state.backend import NoKeyError
-from penstock.state.key_groups import key_group, subtask_of
+from penstock.state.keys import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
 
 SIDE = OutputTag("side", Types.STRING())

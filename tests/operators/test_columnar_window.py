@@ -18,9 +18,9 @@ from penstock.datastream.window import (
 )
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.pane_blocks import MAX_BLOCKS
+from penstock.operators.panes import MAX_BLOCKS
 from penstock.records import Columns, Rows
-from penstock.state.key_groups import key_group, subtask_of
+from penstock.state.keys import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
 from tests.operators.windows_by_hand import MAX
 

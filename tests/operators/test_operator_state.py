@@ -22,7 +22,7 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from penstock.errors import JobDefinitionError, UserFunctionError
-from penstock.operators.sink import SinkOperator
+from penstock.operators.simple import SinkOperator
 from penstock.records import Block, Rows
 from penstock.state.snapshot_file import decode
 from penstock.testing import OperatorHarness

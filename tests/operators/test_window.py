@@ -32,7 +32,7 @@ from penstock.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from penstock.errors import JobDefinitionError, PenstockError, UserFunctionError
-from penstock.functions.output_tag import OutputTag
+from penstock.functions.process import OutputTag
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents
 from penstock.testing.harness import OperatorHarness

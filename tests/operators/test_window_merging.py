@@ -19,9 +19,8 @@ from penstock.datastream.window import (
     TimeWindow,
 )
 from penstock.errors import PenstockError
-from penstock.operators.merging_windows import MergingWindowSet
 from penstock.operators.window import WindowOperator
-from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents
+from penstock.operators.window_contents import AggregateContents, ListContents, MergingWindowSet, ReduceContents
 from penstock.testing.harness import OperatorHarness
 from tests.operators.windows_by_hand import Listing, Statistics, Tagging
 

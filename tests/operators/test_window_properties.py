@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents
-from penstock.state.key_groups import key_group, subtask_of
+from penstock.state.keys import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
 from tests.operators.windows_by_hand import MAX, Listing, Statistics, Tagging, WindowsByHand, listed
 

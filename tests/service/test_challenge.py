@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.common.proof import nonce
+from penstock.common.secrets import nonce
 from penstock.driver.control import challenge
 from penstock.driver.control.answers import Answer
 from penstock.driver.control.challenge import Challenge

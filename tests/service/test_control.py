@@ -16,8 +16,7 @@ import pytest
 from penstock.checkpoint import state_data
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, StateEntry
-from penstock.common.completable_future import CompletableFuture
-from penstock.common.job_status import JobStatus
+from penstock.common.job import CompletableFuture, JobStatus
 from penstock.driver.control import state_browser
 from penstock.driver.control.control import JobControl
 from penstock.driver.control.facts import FactsRecorder

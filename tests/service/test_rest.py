@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.checkpoint.manifest import Manifest
 from penstock.common import Configuration, WatermarkStrategy
-from penstock.common.proof import nonce
+from penstock.common.secrets import nonce
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import JobClient, StreamExecutionEnvironment
 from penstock.driver.control import challenge

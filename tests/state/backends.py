@@ -7,8 +7,7 @@ from typing import Any
 
 from penstock.state.backend import OperatorState
 from penstock.state.keyspace import HashMapKeyspace, Keyspace, Shape
-from penstock.state.map_table import MapTable
-from penstock.state.overlay import OverlayTable
+from penstock.state.overlay import MapTable, OverlayTable
 from penstock.state.rocksdb import RocksDBKeyspace
 from penstock.state.rocksdb_settings import MIB, RocksDBSettings
 

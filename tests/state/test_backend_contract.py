@@ -24,7 +24,7 @@ from penstock.datastream.state import (
 from penstock.operators.runtime_context import keyed_state
 from penstock.state import snapshot_file
 from penstock.state.backend import OperatorState
-from penstock.state.key_groups import key_group, key_group_range
+from penstock.state.keys import key_group, key_group_range
 from penstock.state.keyspace import Shape
 from penstock.state.overlay import MISSING, TOMBSTONE
 from penstock.state.panes import PANES, block_name, with_keys

@@ -13,8 +13,7 @@ import pytest
 
 from penstock.errors import StorageError
 from penstock.state.keyspace import Shape
-from penstock.state.map_table import MapTable
-from penstock.state.overlay import OverlayTable
+from penstock.state.overlay import MapTable, OverlayTable
 from penstock.state.rocksdb import RocksDBKeyspace
 from penstock.state.timers import TimerQueue
 from tests.state.backends import SMALL

@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.common.types import Row
 from penstock.state.column_keys import key_groups_of_columns
-from penstock.state.key_groups import (
-    UnsupportedKeyError,
-    canonical,
-    key_group,
-    key_group_range,
-    subtask_of,
-)
+from penstock.state.keys import UnsupportedKeyError, canonical, key_group, key_group_range, subtask_of
 
 
 class Colour(Enum):
@@ -59,9 +53,7 @@ def test_a_key_that_has_no_stable_encoding_is_refused_with_the_types_that_do() -
 
 
 def test_the_hash_does_not_depend_on_the_process() -> None:
-    code = (
-        "from penstock.state.key_groups import key_group; print([key_group(k, 128) for k in ('user-1', 7, ('a', 2))])"
-    )
+    code = "from penstock.state.keys import key_group; print([key_group(k, 128) for k in ('user-1', 7, ('a', 2))])"
     runs = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.common.constants import MIN_LONG_VALUE
+from penstock.common.time import MIN_LONG_VALUE
 from penstock.common.typeinfo import Types
 from penstock.datastream.functions import (
     FilterFunction,
@@ -19,10 +19,10 @@ from penstock.datastream.functions import (
     RuntimeContext,
 )
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.functions.output_tag import OutputTag
+from penstock.functions.process import OutputTag
 from penstock.operators.base import Operator
 from penstock.operators.simple import MapOperator
-from penstock.state.key_groups import key_group, subtask_of
+from penstock.state.keys import key_group, subtask_of
 from penstock.testing.harness import HarnessError, OperatorHarness
 
 SEEN = OutputTag("seen", Types.STRING())

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.common.columnar_schema import ColumnarDeserializationSchema
-from penstock.common.serialization import DeserializationSchema
+from penstock.common.serialization import ColumnarDeserializationSchema, DeserializationSchema
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.connectors.kafka.offsets import KafkaTopicPartition
 from penstock.errors import BadRecordError, shorten

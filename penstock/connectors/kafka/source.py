@@ -16,7 +16,7 @@ from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer
 from penstock.connectors.kafka.reader import KafkaReader
 from penstock.errors import ConfigurationError
 from penstock.functions.connectors import Source, SplitEnumerator, SplitReader
-from penstock.functions.output_tag import OutputTag
+from penstock.functions.process import OutputTag
 
 # Keys the source sets itself; another value would break what it promises.
 _FIXED = {"enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "auto.offset.reset"}

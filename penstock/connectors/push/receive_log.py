@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Final
 
-from penstock.common.private_folders import make_private
+from penstock.common.secrets import make_private
 from penstock.errors import FencedError, StorageError
 
 _FRAME: Final = struct.Struct(">IIQq")  # length, checksum, number, time of receipt

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
-from penstock.common.columnar_schema import ColumnarDeserializationSchema
-from penstock.common.serialization import DeserializationSchema, SerializationSchema
+from penstock.common.serialization import ColumnarDeserializationSchema, DeserializationSchema, SerializationSchema
 from penstock.common.typeinfo import RowTypeInfo, TypeInformation
 from penstock.common.types import Row
 from penstock.errors import JobDefinitionError

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.common.proof import NONCE_BYTES, Side, proof, proves
+from penstock.common.secrets import NONCE_BYTES, Side, proof, proves
 
 PATH = "/auth"
 HEADER = "Penstock-Nonce"

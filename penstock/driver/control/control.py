@@ -25,8 +25,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.checkpoint.manifest import Manifest
     from penstock.checkpoint.state_data import Read
-    from penstock.common.completable_future import CompletableFuture
-    from penstock.common.job_status import JobStatus
+    from penstock.common.job import CompletableFuture, JobStatus
 
 Json: TypeAlias = dict[str, Any]
 

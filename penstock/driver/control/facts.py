@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
-from penstock.common.redaction import hide_secrets
+from penstock.common.secrets import hide_secrets
 from penstock.driver.control.rates import WINDOW_MS, committing, vertex_rates
 from penstock.engine.messages import EpochReport
 from penstock.graph.execution_graph import ExecutionGraph

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from penstock.functions.window.aligned_assigners import (
+from penstock.functions.window.assigners import (
+    CumulativeEventTimeWindows,
+    MergingWindowAssigner,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
+    WindowAssigner,
 )
-from penstock.functions.window.assigner import MergingWindowAssigner, WindowAssigner
 from penstock.functions.window.count_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     GlobalWindows,
 )
-from penstock.functions.window.count_triggers import CountTrigger, NeverTrigger, PurgingTrigger
-from penstock.functions.window.cumulative_assigner import CumulativeEventTimeWindows
-from penstock.functions.window.delta_trigger import DeltaTrigger
-from penstock.functions.window.evictor import Evictor, TimestampedValue
-from penstock.functions.window.evictors import CountEvictor, DeltaEvictor, TimeEvictor
-from penstock.functions.window.serializers import (
-    CountWindowSerializer,
-    GlobalWindowSerializer,
-    TimeWindowSerializer,
-)
+from penstock.functions.window.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, TimestampedValue
 from penstock.functions.window.session_assigners import (
     DynamicEventTimeSessionWindows,
     DynamicProcessingTimeSessionWindows,
@@ -37,8 +30,23 @@ from penstock.functions.window.time_triggers import (
     EventTimeTrigger,
     ProcessingTimeTrigger,
 )
-from penstock.functions.window.trigger import Trigger, TriggerResult
-from penstock.functions.window.windows import CountWindow, GlobalWindow, TimeWindow, Window
+from penstock.functions.window.triggers import (
+    CountTrigger,
+    DeltaTrigger,
+    NeverTrigger,
+    PurgingTrigger,
+    Trigger,
+    TriggerResult,
+)
+from penstock.functions.window.windows import (
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    TimeWindow,
+    TimeWindowSerializer,
+    Window,
+)
 
 __all__ = [
     "ContinuousEventTimeTrigger",

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final, TypeVar
 
-from penstock.common.serializer import TypeSerializer
+from penstock.common.serialization import TypeSerializer
 from penstock.common.typeinfo import Types
 from penstock.errors import JobDefinitionError
 from penstock.functions.state import ValueStateDescriptor
-from penstock.functions.window.assigner import WindowAssigner
-from penstock.functions.window.count_triggers import CountTrigger, NeverTrigger, PurgingTrigger
-from penstock.functions.window.serializers import CountWindowSerializer, GlobalWindowSerializer
-from penstock.functions.window.trigger import Trigger
-from penstock.functions.window.windows import CountWindow, GlobalWindow
+from penstock.functions.window.assigners import WindowAssigner
+from penstock.functions.window.triggers import CountTrigger, NeverTrigger, PurgingTrigger, Trigger
+from penstock.functions.window.windows import CountWindow, CountWindowSerializer, GlobalWindow, GlobalWindowSerializer
 
 T = TypeVar("T")
 

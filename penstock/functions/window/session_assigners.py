@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
-from penstock.common.serializer import TypeSerializer
+from penstock.common.serialization import TypeSerializer
 from penstock.common.time import Interval
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.functions.window.assigner import MergingWindowAssigner, WindowAssigner, event_time, time_window
-from penstock.functions.window.serializers import TimeWindowSerializer
+from penstock.functions.window.assigners import MergingWindowAssigner, WindowAssigner, event_time, time_window
 from penstock.functions.window.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
-from penstock.functions.window.trigger import Trigger
-from penstock.functions.window.windows import TimeWindow
+from penstock.functions.window.triggers import Trigger
+from penstock.functions.window.windows import TimeWindow, TimeWindowSerializer
 
 T = TypeVar("T")
 

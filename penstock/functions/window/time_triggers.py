@@ -10,7 +10,7 @@ from penstock.common.typeinfo import Types
 from penstock.errors import JobDefinitionError
 from penstock.functions.elementwise import ReduceFunction
 from penstock.functions.state import ReducingState, ReducingStateDescriptor
-from penstock.functions.window.trigger import Trigger, TriggerResult
+from penstock.functions.window.triggers import Trigger, TriggerResult
 from penstock.functions.window.windows import TimeWindow
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ import socket
 import struct
 import time
 
-from penstock.common.proof import NONCE_BYTES, PROOF_BYTES, Side, nonce, proof, proves
+from penstock.common.secrets import NONCE_BYTES, PROOF_BYTES, Side, nonce, proof, proves
 from penstock.errors import SlotError
 
 _GREETING = b"penstock\x02"

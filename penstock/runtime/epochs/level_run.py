@@ -23,7 +23,7 @@ from penstock.pickling import dump_by_value
 from penstock.protocol.events import Barrier, Event
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.records import Columns
-from penstock.records.arrow_ipc import bytes_to_batch
+from penstock.records.codec import bytes_to_batch
 from penstock.runtime.epochs.channel_order import ChannelKey, ChannelOrder
 
 SendBatch = Callable[[pa.RecordBatch], None]

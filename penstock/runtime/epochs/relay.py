@@ -17,9 +17,9 @@ from pyspark import TaskContext
 
 from penstock.engine.exchange_rows import EventKind, RowBuffer
 from penstock.errors import SlotError
-from penstock.records.arrow_ipc import batch_to_bytes
+from penstock.records.codec import batch_to_bytes
 from penstock.runtime.epochs.client import RegistryAddress, SlotStream, open_slot
-from penstock.state.key_groups import key_group
+from penstock.state.keys import key_group
 
 Batches = Iterable[pa.RecordBatch]
 

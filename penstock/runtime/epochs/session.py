@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from penstock.common.redaction import hide_secret
+from penstock.common.secrets import hide_secret
 from penstock.errors import ConfigurationError
 from penstock.state.local_folder import LocalFolder
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.common.arrow_types import row_type_of
-from penstock.common.typeinfo import TypeInformation
+from penstock.common.typeinfo import TypeInformation, row_type_of
 from penstock.common.watermark_strategy import ColumnTimestampAssigner, WatermarkStrategy
 from penstock.errors import JobDefinitionError
 from penstock.runtime.epochs.job import SparkSource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from penstock.common.job_status import JobStatus
+from penstock.common.job import JobStatus
 
 Json: TypeAlias = dict[str, Any]
 

@@ -1,14 +1,54 @@
-"""What is shown of settings and messages, without the secrets in them: by the name of a key, and by the shape of a value.
+"""Two sides that know a token show each other that they do, without saying it.
+
+Each side sends a nonce, and the keyed hash of both nonces. The hash also covers which side speaks and what for, so that a hash
+that is sent back, or is taken from another conversation, proves nothing. Tokens are long and random: a hash does not help
+to guess one.
+
+What is shown of settings and messages, without the secrets in them: by the name of a key, and by the shape of a value.
 
 Settings end up in logs, in REST, on the page and in bug reports, and so do messages of exceptions. Better one harmless value
 too many is hidden than one password shown.
+
+Folders for what a job knows: state, checkpoints, received records. Nobody else's business unless somebody says so.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import hmac
 import re
+import secrets
+import stat
 from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
 from typing import Final
+
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+
+
+class Side(Enum):
+    CLIENT = b"client"
+    SERVER = b"server"
+
+
+def nonce() -> bytes:
+    return secrets.token_bytes(NONCE_BYTES)
+
+
+def proof(token: str, side: Side, *facts: bytes) -> bytes:
+    """What only one who knows the token can say of these facts on this side."""
+    made = hmac.new(token.encode(), digestmod=hashlib.sha256)
+    for part in (b"penstock 2", side.value, *facts):
+        made.update(len(part).to_bytes(8, "big") + part)  # lengths: no two lists of facts read alike
+    return made.digest()
+
+
+def proves(given: bytes, token: str, side: Side, *facts: bytes) -> bool:
+    return hmac.compare_digest(given, proof(token, side, *facts))
+
 
 HIDDEN: Final = "******"
 
@@ -70,3 +110,16 @@ def hide_in_text(text: str) -> str:
         if any(needle in lowered for needle in needles):
             text = pattern.sub(shown, text)
     return text
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone. One that exists keeps its rights; if it is
+    open to its group and closed to others, somebody has made it to be shared, and what is made in it is shared alike."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    if not missing:
+        return
+    above = stat.S_IMODE(missing[-1].parent.stat().st_mode)
+    rights = 0o700 if above & 0o007 else above & 0o770 | 0o700
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process was quicker
+            path.mkdir(mode=rights)
