@@ -1,4 +1,4 @@
-"""Pickling of records and committables between the processes of a job."""
+"""Pickling: between the processes of a job, and out of what earlier releases have stored."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ import cloudpickle
 # Called in the other process before what travels there is unpickled. Each must be safe to repeat.
 preludes: Final[list[Callable[[], None]]] = []
 
+# Classes that snapshots and committables of earlier releases name in one of these modules, or in a module of one of these packages,
+# are in another one today: public classes where the API has them, wherever they are defined.
+MOVED: Final = {
+    "penstock.connectors.collect_sink": "penstock.connectors.program",
+    "penstock.connectors.file_commit": "penstock.connectors.files.commit",
+    "penstock.connectors.print_sink": "penstock.connectors.program",
+    "penstock.datastream.functions": "penstock.datastream.functions",
+    "penstock.datastream.output_tag": "penstock.datastream",
+    "penstock.datastream.state_ttl": "penstock.datastream.state",
+    "penstock.datastream.time_domain": "penstock.datastream",
+    "penstock.datastream.window": "penstock.datastream.window",
+}
+
 
 def dump_by_value(value: Any) -> bytes:
     """Plain pickle, which is fast. Objects of classes that only the user's own script knows travel with their class, which
@@ -23,22 +36,22 @@ def dump_by_value(value: Any) -> bytes:
         return data
 
 
-# Modules that have moved since an earlier release wrote their objects into checkpoints, and where those classes are now.
-_MOVED: Final = {
-    "penstock.connectors.collect_sink": "penstock.connectors.program",
-    "penstock.connectors.file_commit": "penstock.connectors.files.commit",
-    "penstock.connectors.print_sink": "penstock.connectors.program",
-}
-
-
-class _StoredUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        return super().find_class(_MOVED.get(module, module), name)
-
-
 def load_stored(data: bytes) -> Any:
-    """Unpickles what may be of an earlier release: classes of ours that have moved since are found where they are now."""
-    return _StoredUnpickler(io.BytesIO(data)).load()
+    """An object out of a snapshot or a committable, which an earlier release may have written."""
+    try:
+        return pickle.loads(data)
+    except (ModuleNotFoundError, AttributeError):
+        return _Moved(io.BytesIO(data)).load()
+
+
+class _Moved(pickle.Unpickler):
+    """Finds classes where they are today."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        for former, now in MOVED.items():
+            if module == former or module.startswith(f"{former}."):
+                return super().find_class(now, name)
+        return super().find_class(module, name)
 
 
 class _Call:

@@ -6,7 +6,6 @@ other system is not left with transactions that nobody will ever end.
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from penstock.checkpoint.layout import file_name_part
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 from penstock.functions.sinks import SinkContext, SinkFunction, TwoPhaseCommitSinkFunction
-from penstock.pickling import dump_by_value
+from penstock.pickling import dump_by_value, load_stored
 from penstock.records import Block
 from penstock.records.convert import to_rows
 
@@ -128,7 +127,7 @@ class _TransactionCommitter(Committer):
         first_try = self._recovered and epoch > self._tried
         self._tried = max(self._tried, epoch)
         for one in promised:
-            transaction = pickle.loads(one.transaction)
+            transaction = load_stored(one.transaction)
             if first_try:
                 self._function.commit(transaction)
             else:
@@ -152,7 +151,7 @@ class _TransactionCommitter(Committer):
     def _end(self, path: str, *, abort: bool) -> None:
         assert self._storage is not None
         if abort:
-            self._function.recover_and_abort(pickle.loads(self._storage.get(path)))
+            self._function.recover_and_abort(load_stored(self._storage.get(path)))
         self._storage.delete(path)
 
 

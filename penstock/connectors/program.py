@@ -6,7 +6,6 @@ is handed over in the driver's process, when it is committed.
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from penstock.functions.connectors import (
     SplitReader,
     WriterContext,
 )
-from penstock.pickling import dump_by_value
+from penstock.pickling import dump_by_value, load_stored
 from penstock.records import Block, Columns, Rows
 from penstock.records.sizes import gathered
 
@@ -186,7 +185,7 @@ class _CollectCommitter(Committer):
         last_delivery, last_epoch = _delivered.get(self._sink_id, (delivery, 0))
         if last_delivery is delivery and epoch <= last_epoch:
             return
-        values = [value for committable in committables for value in pickle.loads(committable.pickled)]
+        values = [value for committable in committables for value in load_stored(committable.pickled)]
         delivery(epoch, values)
         _delivered[self._sink_id] = (delivery, epoch)
 

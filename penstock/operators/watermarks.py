@@ -26,6 +26,7 @@ from penstock.common.watermark_strategy import (
 )
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.selectors import as_selector
+from penstock.pickling import load_stored
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, Rows
 from penstock.records.convert import column_of, event_times, to_rows
@@ -169,7 +170,7 @@ class SplitWatermarks:
         return pickle.dumps((self.max_timestamp, self.emitted, self.last_active_ms, self.idle, self._custom))
 
     def restore(self, data: bytes) -> None:
-        self.max_timestamp, self.emitted, self.last_active_ms, self.idle, custom = pickle.loads(data)
+        self.max_timestamp, self.emitted, self.last_active_ms, self.idle, custom = load_stored(data)
         if self._custom is not None:
             self._custom = custom
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import CorruptSnapshotError, StorageError
+from penstock.pickling import load_stored
 
 Json: TypeAlias = Any  # what json.dumps accepts
 
@@ -336,7 +337,7 @@ def _decode_column(array: Any, encoding: str, where: str) -> list[Any]:
             return plain
         case "pickle":
             try:
-                return list(map(pickle.loads, array.to_numpy().tolist()))
+                return list(map(load_stored, array.to_numpy().tolist()))
             except Exception as error:
                 raise StorageError(
                     f"{where}: the file is whole, but an entry cannot be rebuilt ({type(error).__name__}: {error}); "
