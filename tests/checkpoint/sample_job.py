@@ -24,10 +24,10 @@ from penstock.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from penstock.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
-from penstock.functions.state_ttl import StateTtlConfig
 from penstock.testing import ListSink
 
 RECORDS, KEYS = 1200, 6
