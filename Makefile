@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check format bench bench-kafka bench-postgres bench-state hostile mutants chaos chaos-kafka hosts long-tests nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check reference format bench bench-kafka bench-postgres bench-state hostile mutants chaos chaos-kafka hosts long-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ check: setup ## lint, formatting and types, changing nothing
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy --strict $(SOURCES)
+
+reference: setup ## write the tables of docs/reference/configuration.md from the table of options
+	$(BIN)/python -m penstock.common.option_page docs/reference/configuration.md
 
 format: setup ## format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -28,7 +28,8 @@ from penstock.cli.targets import (
     home_at,
 )
 from penstock.common.global_configuration import GlobalConfiguration
-from penstock.driver.control.attach import HOME
+from penstock.common.known_keys import check
+from penstock.common.options import CheckpointingOptions, ControlOptions, JobOptions
 from penstock.driver.control.home import JobHome, is_running, read_json
 from penstock.errors import ConfigurationError, JobFailedError
 from penstock.service.endpoint import Endpoint
@@ -63,7 +64,7 @@ def submit_remotely(
     """Programs and --py-files are uploaded; a module must be on the dispatcher's machine."""
     request: dict[str, Any] = {
         "programArgsList": list(program.arguments),
-        "flinkConfiguration": {k: v for k, v in configuration.items() if k != "python.files"},
+        "flinkConfiguration": {k: v for k, v in configuration.items() if k != JobOptions.PYTHON_FILES.key},
         "pyflink": program.pyflink,
         "runtime": runtime,
     }
@@ -172,22 +173,22 @@ def run(
     files, packed = _split(py_files), _split(archives)
     configuration = _definitions(define)
     if parallelism is not None:
-        configuration["parallelism.default"] = str(parallelism)
+        JobOptions.PARALLELISM.set(configuration, parallelism)
     if master is not None:
         configuration["spark.master"] = master
     if from_savepoint is not None:
-        configuration["execution.state-recovery.path"] = from_savepoint
-        configuration["execution.state-recovery.claim-mode"] = "CLAIM" if claim else "NO_CLAIM"
+        CheckpointingOptions.RECOVERY_PATH.set(configuration, from_savepoint)
+        CheckpointingOptions.CLAIM.set(configuration, claim)
     elif claim:
         raise ConfigurationError(
             "--claim says who owns a savepoint after the start: name it with --from-savepoint PATH"
         )
     if allow_non_restored_state:
-        configuration["execution.state-recovery.ignore-unclaimed-state"] = "true"
+        CheckpointingOptions.IGNORE_UNCLAIMED.set(configuration, True)
     if files:
-        configuration["python.files"] = ",".join(files)
+        JobOptions.PYTHON_FILES.set(configuration, tuple(files))
     if packed:
-        configuration["python.archives"] = ",".join(packed)
+        JobOptions.PYTHON_ARCHIVES.set(configuration, tuple(packed))
     program = Program(
         entry=job if module else str(Path(job).absolute()),
         arguments=tuple(arguments or ()),
@@ -230,7 +231,7 @@ def _managed(home: JobHome) -> dict[str, str]:
     """Where this run's jobs can be found. A machine without a writable home folder can still run programs."""
     try:
         prune_unattended(home.create())
-        return {HOME: str(home.root)}
+        return {ControlOptions.HOME.key: str(home.root)}
     except ConfigurationError as error:
         typer.echo(f"This job cannot be watched: {error}", err=True)
         return {}
@@ -247,6 +248,9 @@ def _definitions(values: list[str] | None) -> dict[str, str]:
     for value in values or ():
         key, equals, text = value.partition("=")
         if not equals or not key.strip():
-            raise ConfigurationError(f"-D {value!r} should be KEY=VALUE, for example -D penstock.epoch.interval=100ms")
+            raise ConfigurationError(
+                f"-D {value!r} should be KEY=VALUE, for example -D {JobOptions.EPOCH_INTERVAL}=100ms"
+            )
         pairs[key.strip()] = text.strip()
+    check(pairs)
     return pairs

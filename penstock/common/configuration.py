@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from penstock.common.secrets import hide_secret, hide_secrets
+from penstock.common.option_types import BOOLEAN, FLOAT, HEXADECIMAL, INTEGER, TEXT, OptionType, V
+from penstock.common.secrets import hide_secrets
 from penstock.errors import ConfigurationError
 
 ConfigurationValue: TypeAlias = str | int | float | bool | bytes
@@ -24,39 +25,38 @@ class Configuration:
         return configuration
 
     def get_string(self, key: str, default_value: str) -> str:
-        value = self._values.get(key)
-        return default_value if value is None else to_str(key, value)
+        return self._read(key, TEXT, default_value)
 
     def set_string(self, key: str, value: str) -> Configuration:
         return self.set_raw(key, value)
 
     def get_integer(self, key: str, default_value: int) -> int:
-        value = self._values.get(key)
-        return default_value if value is None else to_int(key, value)
+        return self._read(key, INTEGER, default_value)
 
     def set_integer(self, key: str, value: int) -> Configuration:
-        return self.set_raw(key, to_int(key, value))
+        return self.set_raw(key, INTEGER.read(key, to_str(value)))
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
-        value = self._values.get(key)
-        return default_value if value is None else to_bool(key, value)
+        return self._read(key, BOOLEAN, default_value)
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
-        return self.set_raw(key, to_bool(key, value))
+        return self.set_raw(key, BOOLEAN.read(key, to_str(value)))
 
     def get_float(self, key: str, default_value: float) -> float:
-        value = self._values.get(key)
-        return float(default_value) if value is None else to_float(key, value)
+        return self._read(key, FLOAT, float(default_value))
 
     def set_float(self, key: str, value: float) -> Configuration:
-        return self.set_raw(key, to_float(key, value))
+        return self.set_raw(key, FLOAT.read(key, to_str(value)))
 
     def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
-        value = self._values.get(key)
-        return default_value if value is None else bytearray(to_bytes(key, value))
+        return bytearray(self._read(key, HEXADECIMAL, default_value))
 
     def set_bytearray(self, key: str, value: bytearray) -> Configuration:
         return self.set_raw(key, bytes(value))
+
+    def _read(self, key: str, type: OptionType[V], default: V) -> V:
+        value = self._values.get(key)
+        return default if value is None else type.read(key, to_str(value))
 
     def get_raw(self, key: str) -> ConfigurationValue | None:
         """The value as it was set, None when it was not."""
@@ -87,7 +87,7 @@ class Configuration:
         target_dict.update(self.to_dict())
 
     def to_dict(self) -> dict[str, str]:
-        return {key: to_str(key, value) for key, value in self._values.items()}
+        return {key: to_str(value) for key, value in self._values.items()}
 
     @staticmethod
     def parse_list_value(value: str) -> list[str]:
@@ -119,7 +119,7 @@ class Configuration:
     __repr__ = __str__
 
 
-def to_str(key: str, value: ConfigurationValue) -> str:
+def to_str(value: ConfigurationValue) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -127,44 +127,3 @@ def to_str(key: str, value: ConfigurationValue) -> str:
             return value.hex()
         case _:
             return str(value)
-
-
-def to_int(key: str, value: ConfigurationValue) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    try:
-        return int(to_str(key, value).strip())
-    except ValueError:
-        raise _unusable(key, value, "an integer") from None
-
-
-def to_float(key: str, value: ConfigurationValue) -> float:
-    try:
-        return float(to_str(key, value))
-    except ValueError:
-        raise _unusable(key, value, "a number") from None
-
-
-def to_bool(key: str, value: ConfigurationValue) -> bool:
-    match to_str(key, value).strip().lower():
-        case "true":
-            return True
-        case "false":
-            return False
-        case _:
-            raise _unusable(key, value, "true or false")
-
-
-def to_bytes(key: str, value: ConfigurationValue) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    try:
-        return bytes.fromhex(to_str(key, value))
-    except ValueError:
-        raise _unusable(key, value, "bytes written as hexadecimal digits") from None
-
-
-def _unusable(key: str, value: ConfigurationValue, wanted: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"Configuration key {key!r} should be {wanted}, but is {hide_secret(key, repr(value))}: correct its value"
-    )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.storage import LocalStorage, open_storage
 from penstock.common.job import JobStatus
+from penstock.common.options import JobOptions
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.cache import CacheSink, CacheSource
 from penstock.datastream.data_stream import DataStream
@@ -145,7 +146,7 @@ class CachedDataStream(DataStream):
 
 def _new_folder(env: StreamExecutionEnvironment) -> str:
     """Below `penstock.cache.dir`, which slots on other hosts must reach; else on this host's temporary storage."""
-    base = env._configuration.get_string("penstock.cache.dir", "") or tempfile.gettempdir()
+    base = JobOptions.CACHE_DIR.get(env._configuration) or tempfile.gettempdir()
     return f"{base.rstrip('/')}/penstock-cache-{uuid.uuid4().hex}"
 
 

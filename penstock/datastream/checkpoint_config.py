@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.common.absent import missing_name
+from penstock.common.options import CheckpointingOptions
 from penstock.common.time import Duration
 from penstock.errors import ConfigurationError
 
@@ -39,7 +40,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     """Checkpoints in the memory of the driver: for small state, snapshots of up to `max_state_size` bytes. They survive the
     loss of slots and restarts of the job in this driver, and not the driver itself."""
 
-    DEFAULT_MAX_STATE_SIZE: Final = 5 * 1024 * 1024
+    DEFAULT_MAX_STATE_SIZE: Final = CheckpointingOptions.DRIVER_MAX_STATE_SIZE.default
 
     def __init__(self, checkpoint_path: str | None = None, max_state_size: int | None = None) -> None:
         self._path = checkpoint_path
@@ -59,8 +60,8 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def to_settings(self) -> dict[str, str]:
         return {
-            "execution.checkpointing.storage": "jobmanager",
-            "penstock.checkpoint.driver.max-state-size": str(self._max_state_size),
+            CheckpointingOptions.STORAGE.key: "jobmanager",
+            CheckpointingOptions.DRIVER_MAX_STATE_SIZE.key: str(self._max_state_size),
         }
 
     def __str__(self) -> str:
@@ -71,7 +72,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     """Snapshots above `file_state_size_threshold` bytes are files in the folder; smaller ones are in the manifest."""
 
     MAX_FILE_STATE_THRESHOLD: Final = 1024 * 1024
-    _DEFAULT_THRESHOLD: Final = 20 * 1024
+    _DEFAULT_THRESHOLD: Final = CheckpointingOptions.INLINE_THRESHOLD.default
 
     def __init__(
         self,
@@ -104,9 +105,9 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return max(self._write_buffer_size, self.get_min_file_size_threshold())
 
     def to_settings(self) -> dict[str, str]:
-        settings = {"execution.checkpointing.storage": "filesystem", "execution.checkpointing.dir": self._path}
+        settings = {CheckpointingOptions.STORAGE.key: "filesystem", CheckpointingOptions.DIR.key: self._path}
         if self._threshold >= 0:
-            settings["penstock.checkpoint.inline-threshold"] = str(self._threshold)
+            CheckpointingOptions.INLINE_THRESHOLD.set(settings, self._threshold)
         return settings
 
     def __str__(self) -> str:
@@ -127,13 +128,7 @@ class CheckpointConfig:
     """How often, how and for how long checkpoints are taken. Times are milliseconds; setters return the object."""
 
     def __init__(self) -> None:
-        self._set: dict[str, str] = {}  # by configuration key, without its prefix
-        self._mode = CheckpointingMode.EXACTLY_ONCE
-        self._interval = -1
-        self._timeout = 600_000
-        self._min_pause = 0
-        self._max_concurrent = 1
-        self._tolerable_failures = 0
+        self._set: dict[str, str] = {}  # by configuration key
         self._retention = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
         self._unaligned = False
         self._force_unaligned = False
@@ -141,73 +136,72 @@ class CheckpointConfig:
         self._storage: CheckpointStorage | None = None
 
     def is_checkpointing_enabled(self) -> bool:
-        return self._interval > 0
+        return self.get_checkpoint_interval() > 0
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        return self._mode
+        return CheckpointingMode[CheckpointingOptions.MODE.get(self._set)]
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        self._mode = checkpointing_mode
-        self._set["mode"] = checkpointing_mode.name
+        self._set[CheckpointingOptions.MODE.key] = checkpointing_mode.name
         return self
 
     def get_checkpoint_interval(self) -> int:
         """-1 when checkpointing is off."""
-        return self._interval
+        interval = CheckpointingOptions.INTERVAL.get(self._set)
+        return -1 if interval is None else interval
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
-        self._interval = _at_least("checkpoint interval", checkpoint_interval, _MINIMAL_MS)
+        _at_least("checkpoint interval", checkpoint_interval, _MINIMAL_MS)
+        CheckpointingOptions.INTERVAL.set(self._set, checkpoint_interval)
         return self
 
     def get_checkpoint_timeout(self) -> int:
-        return self._timeout
+        return CheckpointingOptions.TIMEOUT.get(self._set)
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """A checkpoint that is not complete after this long is given up."""
-        self._timeout = _at_least("checkpoint timeout", checkpoint_timeout, _MINIMAL_MS)
-        self._set["timeout"] = f"{checkpoint_timeout} ms"
+        _at_least("checkpoint timeout", checkpoint_timeout, _MINIMAL_MS)
+        CheckpointingOptions.TIMEOUT.set(self._set, checkpoint_timeout)
         return self
 
     def get_min_pause_between_checkpoints(self) -> int:
-        return self._min_pause
+        return CheckpointingOptions.MIN_PAUSE.get(self._set)
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
         """The least time between the end of a checkpoint and the start of the next."""
-        self._min_pause = _at_least("minimum pause between checkpoints", min_pause_between_checkpoints, 0)
-        self._set["min-pause"] = f"{min_pause_between_checkpoints} ms"
+        _at_least("minimum pause between checkpoints", min_pause_between_checkpoints, 0)
+        CheckpointingOptions.MIN_PAUSE.set(self._set, min_pause_between_checkpoints)
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
-        return self._max_concurrent
+        return CheckpointingOptions.MAX_CONCURRENT.get(self._set)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        self._max_concurrent = _at_least("maximum of concurrent checkpoints", max_concurrent_checkpoints, 1)
-        self._set["max-concurrent-checkpoints"] = str(max_concurrent_checkpoints)
+        _at_least("maximum of concurrent checkpoints", max_concurrent_checkpoints, 1)
+        CheckpointingOptions.MAX_CONCURRENT.set(self._set, max_concurrent_checkpoints)
         return self
 
     def is_fail_on_checkpointing_errors(self) -> bool:
-        return self._tolerable_failures == 0
+        return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
         """False tolerates any number of failures."""
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else _MAX_INT)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        return self._tolerable_failures
+        return CheckpointingOptions.TOLERABLE_FAILURES.get(self._set)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
         """How many checkpoints may fail in a row before the job does."""
-        self._tolerable_failures = _at_least(
-            "number of tolerable checkpoint failures", tolerable_checkpoint_failure_number, 0
-        )
-        self._set["tolerable-failed-checkpoints"] = str(tolerable_checkpoint_failure_number)
+        _at_least("number of tolerable checkpoint failures", tolerable_checkpoint_failure_number, 0)
+        CheckpointingOptions.TOLERABLE_FAILURES.set(self._set, tolerable_checkpoint_failure_number)
         return self
 
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
         self._retention = retention_mode
-        self._set["externalized-checkpoint-retention"] = retention_mode.name
+        self._set[CheckpointingOptions.DELETE_ON_CANCEL.key] = retention_mode.name
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
@@ -263,11 +257,9 @@ class CheckpointConfig:
 
     def to_settings(self) -> dict[str, str]:
         """What was set here, as configuration keys; what was not is as configured."""
-        settings = {f"execution.checkpointing.{key}": value for key, value in self._set.items()}
-        return settings if self._storage is None else {**settings, **self._storage.to_settings()}
+        return {**self._set, **({} if self._storage is None else self._storage.to_settings())}
 
 
-def _at_least(what: str, value: int, least: int) -> int:
+def _at_least(what: str, value: int, least: int) -> None:
     if value < least:
         raise ConfigurationError(f"The {what} must be at least {least}, but is {value}")
-    return value

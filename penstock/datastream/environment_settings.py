@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.known_keys import check
+from penstock.common.options import CheckpointingOptions, JobOptions, StateBackendOptions
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.datastream.checkpoint_config import CheckpointConfig, CheckpointingMode
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
-from penstock.engine.state_settings import state_settings
 from penstock.errors import JobDefinitionError
 
 
@@ -20,12 +21,6 @@ class RuntimeExecutionMode(Enum):
     STREAMING = 0  # results as they come about
     BATCH = 1  # final results only: all sources must be bounded, time stands still until the end of the input
     AUTOMATIC = 2  # batch if all sources are bounded, else streaming
-
-
-_SAVEPOINTS = "execution.checkpointing.savepoint-dir"
-_CHAINING = "pipeline.operator-chaining.enabled"
-OBJECT_REUSE = "pipeline.object-reuse"
-_CHAIN_UNEQUAL = "pipeline.operator-chaining.chain-operators-with-different-max-parallelism"
 
 
 class EnvironmentSettings:
@@ -41,13 +36,14 @@ class EnvironmentSettings:
         self._configuration = GlobalConfiguration.load_configuration()  # below what the program says
         if configuration is not None:
             self._configuration.add_all(configuration)
+        check(self._configuration.to_dict())
         self._config = ExecutionConfig()
         self._checkpoint_config = CheckpointConfig()
         self._state_backend: StateBackend | None = None  # None: as configured
         self._restart: RestartStrategyConfiguration | None = None
         self._runtime_mode: RuntimeExecutionMode | None = None  # None: as configured
-        configured = self._configuration.get_string("parallelism.default", str(self.get_default_local_parallelism()))
-        self._default_parallelism = int(configured)
+        configured = JobOptions.PARALLELISM.get(self._configuration)
+        self._default_parallelism = configured or self.get_default_local_parallelism()
         self._buffer_timeout = 100
         self._changelog: bool | None = None
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
@@ -59,9 +55,10 @@ class EnvironmentSettings:
         return self._checkpoint_config
 
     def configure(self, configuration: Configuration) -> None:
+        """Adds to the configuration. ConfigurationError for a key or a value that is not known."""
+        check(configuration.to_dict())
         self._configuration.add_all(configuration)
-        if configuration.contains_key("parallelism.default"):
-            self._default_parallelism = int(configuration.get_string("parallelism.default", "1"))
+        self._default_parallelism = JobOptions.PARALLELISM.get(configuration) or self._default_parallelism
 
     def get_parallelism(self) -> int:
         return self._default_parallelism
@@ -112,7 +109,7 @@ class EnvironmentSettings:
         """As set here, or as configured."""
         if self._state_backend is not None:
             return self._state_backend
-        configured = state_settings(self._configuration.to_dict()).backend
+        configured = StateBackendOptions.BACKEND.get(self._configuration)
         return EmbeddedRocksDBStateBackend() if configured == "rocksdb" else HashMapStateBackend()
 
     def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> Self:
@@ -126,19 +123,18 @@ class EnvironmentSettings:
 
     def disable_operator_chaining(self) -> Self:
         """Every operator becomes a vertex of its own, with an exchange before it: for looking at a job, not for speed."""
-        self._configuration.set_string(_CHAINING, "false")
+        JobOptions.CHAINING.set(self._configuration, False)
         return self
 
     def is_chaining_enabled(self) -> bool:
-        return self._configuration.get_string(_CHAINING, "true").lower() == "true"
+        return JobOptions.CHAINING.get(self._configuration)
 
     def is_object_reuse_enabled(self) -> bool:
         """Whether operators of one chain may share records: `get_config().enable_object_reuse()`, or as configured."""
-        configured = self._configuration.get_string(OBJECT_REUSE, "false").lower() == "true"
-        return configured or self._config.is_object_reuse_enabled()
+        return JobOptions.OBJECT_REUSE.get(self._configuration) or self._config.is_object_reuse_enabled()
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        return self._configuration.get_string(_CHAIN_UNEQUAL, "true").lower() == "true"
+        return JobOptions.CHAIN_UNEQUAL.get(self._configuration)
 
     def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
         """Makes a group known. Its resources are not reserved: slots are Spark's, and all groups share them."""
@@ -191,11 +187,11 @@ class EnvironmentSettings:
 
     def set_default_savepoint_directory(self, directory: str) -> Self:
         """Sets `execution.checkpointing.savepoint-dir`."""
-        self._configuration.set_string(_SAVEPOINTS, directory)
+        CheckpointingOptions.SAVEPOINT_DIR.set(self._configuration, directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
-        return self._configuration.get_string(_SAVEPOINTS, "") or None
+        return CheckpointingOptions.SAVEPOINT_DIR.get(self._configuration)
 
     # ---------------------------------------------------------------- end
 

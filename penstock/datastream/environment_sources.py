@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.configuration import Configuration
+from penstock.common.options import CheckpointingOptions
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
@@ -73,11 +74,10 @@ class EnvironmentSources:
         record is on disk before the job knows of it and takes effect exactly once; without it, records that wait for
         their epoch are lost when the driver dies or the job goes back to a checkpoint. See docs/howto/sockets.md.
         """
-        retained = self._configuration.get_string("execution.checkpointing.num-retained", "1")
         source = PushSource(
             SocketTextReceiver(host, port, delimiter, max_retry),
             receive_log=receive_log,
-            retained_checkpoints=int(retained),
+            retained_checkpoints=CheckpointingOptions.NUM_RETAINED.get(self._configuration),
         )
         operator = SourceOperator(source, WatermarkStrategy.no_watermarks())
         return self._source(operator, "Socket Stream", 1, Types.STRING())._not_parallel()

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.absent import missing_name
+from penstock.common.options import CheckpointingOptions, StateBackendOptions
 from penstock.errors import ConfigurationError
 
 __all__ = [
@@ -44,7 +45,7 @@ class HashMapStateBackend(StateBackend):
     """Live objects in the memory of the slot: fastest, and limited by it."""
 
     def to_settings(self) -> dict[str, str]:
-        return {"state.backend.type": "hashmap"}
+        return {StateBackendOptions.BACKEND.key: "hashmap"}
 
 
 class EmbeddedRocksDBStateBackend(StateBackend):
@@ -73,18 +74,18 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return list(self._db_storage_paths)
 
     def to_settings(self) -> dict[str, str]:
-        settings = {"state.backend.type": "rocksdb"}
+        settings = {StateBackendOptions.BACKEND.key: "rocksdb"}
         if self._incremental is not None:
-            settings["execution.checkpointing.incremental"] = str(self._incremental).lower()
+            CheckpointingOptions.INCREMENTAL.set(settings, self._incremental)
         if self._db_storage_paths:
-            settings["state.backend.rocksdb.localdir"] = ",".join(self._db_storage_paths)
+            StateBackendOptions.ROCKSDB_LOCAL_DIRS.set(settings, tuple(self._db_storage_paths))
         return settings
 
 
 class MemoryStateBackend(HashMapStateBackend):
     """Flink's older name for: state on the heap, checkpoints in the memory of the driver."""
 
-    DEFAULT_MAX_STATE_SIZE = 5 * 1024 * 1024
+    DEFAULT_MAX_STATE_SIZE = CheckpointingOptions.DRIVER_MAX_STATE_SIZE.default
 
     def __init__(
         self,
@@ -105,8 +106,8 @@ class MemoryStateBackend(HashMapStateBackend):
         return {
             **super().to_settings(),
             **_savepoints(self._savepoint_path),
-            "execution.checkpointing.storage": "jobmanager",
-            "penstock.checkpoint.driver.max-state-size": str(self._max_state_size),
+            CheckpointingOptions.STORAGE.key: "jobmanager",
+            CheckpointingOptions.DRIVER_MAX_STATE_SIZE.key: str(self._max_state_size),
         }
 
 
@@ -134,7 +135,7 @@ class FsStateBackend(HashMapStateBackend):
     def to_settings(self) -> dict[str, str]:
         settings = {**super().to_settings(), **_savepoints(self._savepoint_path), **_folder(self._checkpoint_path)}
         if self._threshold is not None:
-            settings["penstock.checkpoint.inline-threshold"] = str(self._threshold)
+            CheckpointingOptions.INLINE_THRESHOLD.set(settings, self._threshold)
         return settings
 
 
@@ -163,11 +164,11 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
 
 
 def _folder(path: str) -> dict[str, str]:
-    return {"execution.checkpointing.storage": "filesystem", "execution.checkpointing.dir": path}
+    return {CheckpointingOptions.STORAGE.key: "filesystem", CheckpointingOptions.DIR.key: path}
 
 
 def _savepoints(path: str | None) -> dict[str, str]:
-    return {} if path is None else {"execution.checkpointing.savepoint-dir": path}
+    return {} if path is None else {CheckpointingOptions.SAVEPOINT_DIR.key: path}
 
 
 if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here

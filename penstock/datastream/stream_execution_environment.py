@@ -14,11 +14,12 @@ import cloudpickle
 from penstock.common.absent import missing_attribute
 from penstock.common.configuration import Configuration
 from penstock.common.job import JobExecutionResult
+from penstock.common.options import JobOptions
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.environment_settings import OBJECT_REUSE, EnvironmentSettings, RuntimeExecutionMode
+from penstock.datastream.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from penstock.datastream.environment_sources import EnvironmentSources
 from penstock.datastream.iterative_stream import OpenIteration, settle
 from penstock.datastream.misuse import call_site, check_program
@@ -26,7 +27,7 @@ from penstock.datastream.program import EarlierPrograms, Edge, LeftBehind, Origi
 from penstock.driver.client import JobClient
 from penstock.driver.description import JobDescription
 from penstock.engine.settings import JobSettings
-from penstock.errors import ConfigurationError, JobDefinitionError
+from penstock.errors import JobDefinitionError
 from penstock.functions import CheckpointedFunction
 from penstock.functions.connectors import Sink, Source
 from penstock.graph.execution_graph import ExecutionGraph
@@ -162,14 +163,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
         return graph
 
     def _is_batch(self) -> bool:
-        mode = self._runtime_mode
-        if mode is None:
-            configured = self._configuration.get_string("execution.runtime-mode", "STREAMING").upper()
-            if configured not in RuntimeExecutionMode.__members__:
-                raise ConfigurationError(
-                    f"execution.runtime-mode: {configured!r} is not known; choose STREAMING, BATCH or AUTOMATIC"
-                )
-            mode = RuntimeExecutionMode[configured]
+        mode = self._runtime_mode or RuntimeExecutionMode[JobOptions.RUNTIME_MODE.get(self._configuration)]
         if mode is RuntimeExecutionMode.STREAMING:
             return False
         unbounded = [
@@ -229,12 +223,10 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
             settings.update(self._state_backend.to_settings())
         settings.update(self._checkpoint_config.to_settings())
         if self._config.is_object_reuse_enabled():
-            settings[OBJECT_REUSE] = "true"
-        if self._checkpoint_config.is_checkpointing_enabled():
-            settings["execution.checkpointing.interval"] = f"{self._checkpoint_config.get_checkpoint_interval()} ms"
+            JobOptions.OBJECT_REUSE.set(settings, True)
         runtime = os.environ.get("PENSTOCK_RUNTIME")
         if runtime:
-            settings["penstock.runtime"] = runtime
+            JobOptions.RUNTIME.set(settings, runtime)
         return settings
 
     def _describe(self, job_name: str | None) -> JobDescription:

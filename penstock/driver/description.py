@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.engine.settings import JobSettings
@@ -24,9 +23,6 @@ class JobDescription:
     alignments: Mapping[str, WatermarkAlignment] = field(default_factory=dict)  # by operator id of the source
     job_parameters: Mapping[str, str] = field(default_factory=dict)
     rescaled_from: int | None = None  # the parallelism its program gave it, if it was rescaled since
-
-
-PLAN_ONLY: Final = "penstock.job.plan-only"  # for a planner's own process; nobody else sets it
 
 
 class Planned(BaseException):

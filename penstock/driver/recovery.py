@@ -15,6 +15,7 @@ from dataclasses import replace
 from penstock.checkpoint import layout, ownership, savepoint
 from penstock.checkpoint.manifest import Manifest, unpack_committables
 from penstock.checkpoint.store import CheckpointStore, Fenced
+from penstock.common.options import CheckpointingOptions
 from penstock.driver import rescaling
 from penstock.driver.claims import check_claims
 from penstock.driver.description import JobDescription
@@ -92,7 +93,7 @@ def import_savepoint(
     found = savepoint.load(path)
     if claim and found.kind != "savepoint":
         raise ConfigurationError(
-            f"execution.state-recovery.claim-mode is CLAIM, but {path} is a checkpoint that other checkpoints of its job may "
+            f"{CheckpointingOptions.CLAIM} is CLAIM, but {path} is a checkpoint that other checkpoints of its job may "
             "share files with: resume from it with NO_CLAIM"
         )
     check(found)

@@ -25,6 +25,7 @@ from typing import TypeAlias
 from penstock.checkpoint import layout, savepoint
 from penstock.checkpoint.manifest import FileState, Manifest, TaskState
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.common.options import CheckpointingOptions
 from penstock.driver.description import JobDescription
 from penstock.engine.messages import TaskAck
 from penstock.errors import CheckpointFailedError, ConfigurationError, JobDefinitionError, PenstockError, StorageError
@@ -144,7 +145,7 @@ class PendingSavepoint:
         if directory is None:
             raise ConfigurationError(
                 "a savepoint was asked for, but nothing says where to put it: give trigger_savepoint a directory, or set "
-                "execution.checkpointing.savepoint-dir"
+                f"{CheckpointingOptions.SAVEPOINT_DIR}"
             )
         self.request = request
         name = f"{savepoint.PREFIX}{job_id[:6]}-{uuid.uuid4().hex[:12]}"

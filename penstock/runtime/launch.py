@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint import layout
 from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.common.options import CheckpointingOptions, InternalOptions, JobOptions
 from penstock.driver.control import attach
 from penstock.driver.control.resource_manager import ResourceManager
-from penstock.driver.description import PLAN_ONLY, JobDescription, Planned
+from penstock.driver.description import JobDescription, Planned
 from penstock.driver.job_master import JobMaster
 from penstock.engine.messages import EpochReport
 from penstock.errors import ConfigurationError, CorruptSnapshotError, StorageError
@@ -27,7 +28,7 @@ _log = logging.getLogger("penstock")
 
 
 def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
-    if configuration.get(PLAN_ONLY) == "true":
+    if InternalOptions.PLAN_ONLY.get(configuration):
         raise Planned(job)
     job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)
     home = attach.home_of(configuration)
@@ -49,14 +50,14 @@ def _launch(
 
     if spark_frames and job.settings.mode == "AT_MOST_ONCE":
         raise ConfigurationError(
-            "execution.checkpointing.mode is AT_MOST_ONCE, but the job reads from_spark streams, whose positions are Spark's: "
+            f"{CheckpointingOptions.MODE} is AT_MOST_ONCE, but the job reads from_spark streams, whose positions are Spark's: "
             "after a failure they would be read again. Choose EXACTLY_ONCE or AT_LEAST_ONCE, or a source of Penstock's"
         )
     if job.settings.checkpoint_interval_ms is None:
         for forgets in filter(None, (source.forgets for source in spark_frames.values())):
             raise ConfigurationError(
                 f"the job reads {forgets} through Spark, which throws away what was read, and takes no checkpoints: after a "
-                "failure it would be lost. Set execution.checkpointing.interval and penstock.job.dir"
+                f"failure it would be lost. Set {CheckpointingOptions.INTERVAL} and {CheckpointingOptions.JOB_DIR}"
             )
     submitted_as = job.job_id
     storage = _storage(job, managed)
@@ -70,7 +71,7 @@ def _launch(
     if job.settings.runtime == "embedded":
         if spark_frames:
             raise ConfigurationError(
-                "the embedded runtime has no Spark: from_spark streams run only with penstock.runtime = spark"
+                f"the embedded runtime has no Spark: from_spark streams run only with {JobOptions.RUNTIME} = spark"
             )
         from penstock.runtime.embedded.job import EmbeddedJob
 
@@ -105,13 +106,13 @@ def running_jobs() -> list[JobClient]:
 def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointStorage | None:
     """The job folder: a fixed one is resumed by itself, one under the checkpoint directory is new for every job. A job
     that names none has its folder where it is managed (`otherwise`)."""
-    settings = job.settings
+    settings, options = job.settings, CheckpointingOptions
     if settings.checkpoint_interval_ms is None:
         if settings.recovery_path is not None:
             raise ConfigurationError(
-                f"execution.state-recovery.path is {settings.recovery_path!r}, but checkpointing is off: a job that starts from a "
-                "savepoint keeps what it started from in its own job folder. Set execution.checkpointing.interval and "
-                "penstock.job.dir or execution.checkpointing.dir"
+                f"{options.RECOVERY_PATH} is {settings.recovery_path!r}, but checkpointing is off: a job that starts from a "
+                f"savepoint keeps what it started from in its own job folder. Set {options.INTERVAL} and {options.JOB_DIR} or "
+                f"{options.DIR}"
             )
         return None
     if settings.storage == "jobmanager":
@@ -123,9 +124,9 @@ def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointSto
     if otherwise is not None:
         return open_storage(otherwise)
     raise ConfigurationError(
-        "checkpointing is on, but nothing says where to keep checkpoints: set 'penstock.job.dir' (this job's own folder, "
-        "from which it resumes by itself), 'execution.checkpointing.dir' (a folder for all jobs), or "
-        "'execution.checkpointing.storage' = 'jobmanager' (the driver's memory, for small state)"
+        f"checkpointing is on, but nothing says where to keep checkpoints: set '{options.JOB_DIR}' (this job's own folder, "
+        f"from which it resumes by itself), '{options.DIR}' (a folder for all jobs), or '{options.STORAGE}' = 'jobmanager' "
+        "(the driver's memory, for small state)"
     )
 
 

@@ -21,17 +21,14 @@ from pathlib import Path
 from typing import Final
 
 from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.options import ControlOptions
 from penstock.common.secrets import hide_in_text
-from penstock.driver.control.attach import HOME, JOB_ID
 from penstock.driver.control.home import JobHome
 from penstock.driver.life_cycle import Failure
-from penstock.engine.state_settings import memory_size
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.service.program import ProgramError, run_program
 from penstock.service.submission import Submission, end_facts
 
-MAX_SIZE: Final = "penstock.driver.log.max-size"
-DEFAULT_MAX_BYTES: Final = 64 << 20
 _LOOK_EVERY_S: Final = 2.0
 
 
@@ -73,14 +70,13 @@ def main(root: str, job_id: str) -> int:
     if submission is None:
         print(f"there is no submission of job {job_id} in {home.jobs}", file=sys.stderr)
         return 2
-    configuration = {**submission.configuration, HOME: root, JOB_ID: job_id}
+    configuration = {**submission.configuration, ControlOptions.HOME.key: root, ControlOptions.JOB_ID.key: job_id}
     os.environ.update(GlobalConfiguration.to_environment(configuration))
     if submission.runtime is not None:
         os.environ["PENSTOCK_RUNTIME"] = submission.runtime
     error: BaseException | None = None
     try:
-        most = memory_size(MAX_SIZE, str(configuration.get(MAX_SIZE, DEFAULT_MAX_BYTES)))
-        keep_short(folder.log, most)
+        keep_short(folder.log, ControlOptions.LOG_MAX_SIZE.get(configuration))
         run_program(submission.program)
     except ProgramError as failed:
         error = failed.error

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.options import InternalOptions
 from penstock.driver.control.facts import FactsRecorder
 from penstock.driver.control.home import read_json, this_process, write_json
-from penstock.driver.description import PLAN_ONLY, JobDescription, Planned
+from penstock.driver.description import JobDescription, Planned
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.service.documents import jobs as documents
 from penstock.service.program import Program, ProgramError, run_program
@@ -70,7 +71,9 @@ def main(asked: str, found: str) -> int:
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in request["program"].items()
     }
-    os.environ.update(GlobalConfiguration.to_environment({**request["configuration"], PLAN_ONLY: "true"}))
+    configuration = dict(request["configuration"])
+    InternalOptions.PLAN_ONLY.set(configuration, True)
+    os.environ.update(GlobalConfiguration.to_environment(configuration))
     if request["runtime"] is not None:
         os.environ["PENSTOCK_RUNTIME"] = request["runtime"]
     try:

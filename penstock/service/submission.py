@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from penstock.common.options import CheckpointingOptions, ControlOptions, JobOptions
 from penstock.common.secrets import hide_secrets
 from penstock.driver.control.facts import VERSION
 from penstock.driver.control.home import JobFolder, JobHome, this_process
@@ -20,7 +21,22 @@ from penstock.service.program import Program
 from penstock.service.uploads import Uploads
 
 _FORMAT = 1
-_OF_ONE_START = ("execution.state-recovery.", "penstock.job.")
+# What only that start was about, and what a submission has a field for.
+_NOT_AGAIN = {
+    key
+    for option in (
+        CheckpointingOptions.RECOVERY_PATH,
+        CheckpointingOptions.CLAIM,
+        CheckpointingOptions.IGNORE_UNCLAIMED,
+        CheckpointingOptions.ALLOW_CHANGED_WINDOWS,
+        CheckpointingOptions.JOB_DIR,
+        ControlOptions.HOME,
+        ControlOptions.JOB_ID,
+        JobOptions.PARALLELISM,
+        JobOptions.PYTHON_FILES,
+    )
+    for key in option.keys
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +79,14 @@ def asked_for(submission: Submission, uploads: Uploads) -> dict[str, Any]:
     uploaded = None if program.is_module else uploads.id_of(program.entry)
     hidden = hide_secrets(submission.configuration)
     kept = {
-        key: value
-        for key, value in submission.configuration.items()
-        if hidden[key] == value
-        and not key.startswith(_OF_ONE_START)
-        and key not in ("parallelism.default", "python.files")
+        key: value for key, value in submission.configuration.items() if hidden[key] == value and key not in _NOT_AGAIN
     }
     return {
         "program": uploaded,
         "entry": program.entry,
         "module": program.is_module,
         "programArgsList": list(program.arguments),
-        "parallelism": submission.configuration.get("parallelism.default"),
+        "parallelism": submission.configuration.get(JobOptions.PARALLELISM.key),
         "flinkConfiguration": kept,
         "pyflink": program.pyflink,
         "runtime": submission.runtime,
@@ -128,7 +140,8 @@ def facts_without_a_job(submission: Submission, state: str, failure: Failure | N
     return {
         "version": VERSION,
         "job_id": submission.job_id,
-        "runtime": submission.runtime or submission.configuration.get("penstock.runtime", "spark"),
+        "runtime": submission.runtime
+        or submission.configuration.get(JobOptions.RUNTIME.key, JobOptions.RUNTIME.default),
         "configuration": {},
         "job_folder": None,
         "process": dict(submission.process or {}),

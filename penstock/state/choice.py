@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
 
+from penstock.common.config_options import setting, settings_of
+from penstock.common.options import BackendName, StateBackendOptions
 from penstock.state.keyspace import HashMapKeyspace, Keyspace
 from penstock.state.rocksdb_settings import RocksDBSettings
-
-BackendName: TypeAlias = Literal["hashmap", "rocksdb"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings:
-    backend: BackendName = "hashmap"
+    """The backend of a job, and the settings of those that have some."""
+
+    backend: BackendName = setting(StateBackendOptions.BACKEND)
     rocksdb: RocksDBSettings = field(default_factory=RocksDBSettings)
+
+    @staticmethod
+    def of(config: Mapping[str, str]) -> StateSettings:
+        rocksdb = RocksDBSettings(**settings_of(RocksDBSettings, config))
+        return StateSettings(**settings_of(StateSettings, config), rocksdb=rocksdb)
 
 
 def keyspace_factory(

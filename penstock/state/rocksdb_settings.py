@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.common.config_options import setting
+from penstock.common.options import StateBackendOptions
+
 MIB: Final = 1 << 20
 
 
@@ -13,10 +16,11 @@ class RocksDBSettings:
     """`memory_bytes` is for all databases of a process: blocks, indexes and filters that are cached, and write buffers,
     which may take `write_buffer_ratio` of it."""
 
-    memory_bytes: int = 256 * MIB
-    write_buffer_ratio: float = 0.5
-    local_dirs: tuple[str, ...] = ()  # none: the system's folder for temporary files
-    cached_objects: int = 20_000  # decoded values of immutable types, per table
-    timer_head: int = 20_000  # timers held in memory, per operator and time domain
-    background_threads: int = 2
+    memory_bytes: int = setting(StateBackendOptions.ROCKSDB_MEMORY)
+    write_buffer_ratio: float = setting(StateBackendOptions.ROCKSDB_WRITE_BUFFER_RATIO)
+    # None of them: the system's folder for temporary files.
+    local_dirs: tuple[str, ...] = setting(StateBackendOptions.ROCKSDB_LOCAL_DIRS)
+    cached_objects: int = setting(StateBackendOptions.ROCKSDB_CACHED_OBJECTS)  # of immutable types, per table
+    timer_head: int = setting(StateBackendOptions.ROCKSDB_TIMER_CACHE)  # per operator and time domain
+    background_threads: int = setting(StateBackendOptions.ROCKSDB_THREADS)
     compression: str = "lz4"

@@ -113,6 +113,8 @@ def test_the_programs_error_is_shown_as_python_shows_it_and_ours_without_a_trace
     for arguments, words in (
         (("run", str(tmp_path / "absent.py")), "cannot be read"),
         (("run", "-D", "novalue", broken), "KEY=VALUE"),
+        (("run", "-D", "penstock.epoch.intervall=1s", "--detached", broken), "did you mean 'penstock.epoch.interval'"),
+        (("run", "-D", "penstock.epoch.interval=1x", broken), "should be a duration, but is '1x'"),
         (("run", "-m", "no.such.module"), "no.such.module"),
     ):
         refused = penstock(*arguments)

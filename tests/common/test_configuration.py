@@ -29,7 +29,7 @@ def test_a_missing_key_gives_the_default() -> None:
 
 def test_a_value_that_does_not_fit_names_its_key() -> None:
     configuration = Configuration.from_dict({"parallelism.default": "many", "db.password": "hunter2"})
-    with pytest.raises(ConfigurationError, match=r"'parallelism.default' should be an integer, but is 'many'"):
+    with pytest.raises(ConfigurationError, match=r"'parallelism.default' should be a whole number, but is 'many'"):
         configuration.get_integer("parallelism.default", 1)
     with pytest.raises(ConfigurationError, match=r"should be true or false, but is \*\*\*\*\*\*"):
         configuration.get_boolean("db.password", False)

@@ -186,7 +186,7 @@ def test_checkpoint_storages_say_where_checkpoints_go_and_how_large_an_inlined_s
     config.set_checkpoint_storage(FileSystemCheckpointStorage("/shared/checkpoints", 1000))
     settings = env._effective_configuration()
     assert settings["execution.checkpointing.dir"] == "/shared/checkpoints"
-    assert settings["penstock.checkpoint.inline-threshold"] == "1000"
+    assert settings["penstock.checkpoint.inline-threshold"] == "1000 bytes"
     config.set_checkpoint_storage(JobManagerCheckpointStorage())
     settings = env._effective_configuration()
     assert settings["execution.checkpointing.storage"] == "jobmanager"

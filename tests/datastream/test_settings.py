@@ -5,10 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.common import Duration, Types
+from penstock.common import Configuration, Duration, Types
 from penstock.common.typeinfo import RowTypeInfo
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.checkpoint_config import CheckpointConfig, CheckpointingMode, ExternalizedCheckpointRetention
 from penstock.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
+from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, FsStateBackend, MemoryStateBackend
+from penstock.engine.settings import JobSettings
 from penstock.errors import ConfigurationError
 from penstock.functions.process import OutputTag
 
@@ -95,3 +98,28 @@ def test_a_slot_sharing_group_has_all_resources_or_none() -> None:
     assert sized.build().get_task_heap_memory() == MemorySize.of_mebi_bytes(64)
     with pytest.raises(ConfigurationError, match="not both CPU cores and task heap memory"):
         SlotSharingGroup.builder("a").set_managed_memory_mb(1).build()
+
+
+def test_a_configuration_with_an_unknown_key_or_value_is_refused_where_it_is_handed_over() -> None:
+    with pytest.raises(ConfigurationError, match=r"did you mean 'execution\.checkpointing\.interval'"):
+        StreamExecutionEnvironment(Configuration.from_dict({"execution.checkpoint.interval": "1 s"}))
+    env = StreamExecutionEnvironment(Configuration().set_integer("parallelism.default", 3))
+    with pytest.raises(ConfigurationError, match=r"did you mean 'penstock\.block\.size'"):
+        env.configure(Configuration().set_integer("penstock.blocksize", 5))
+    with pytest.raises(ConfigurationError, match=r"'parallelism\.default' should be .* from 1 to 32768, but is '0'"):
+        env.configure(Configuration().set_integer("parallelism.default", 0))
+    assert env.get_parallelism() == 3
+    env.configure(Configuration().set_integer("parallelism.default", 4))
+    assert env.get_parallelism() == 4
+
+
+def test_state_backends_become_options() -> None:
+    rocksdb = EmbeddedRocksDBStateBackend(enable_incremental_checkpointing=False)
+    rocksdb.set_db_storage_paths("/fast/1", "/fast/2")
+    settings = JobSettings.of(rocksdb.to_settings())
+    assert (settings.state.backend, settings.incremental) == ("rocksdb", False)
+    assert settings.state.rocksdb.local_dirs == ("/fast/1", "/fast/2")
+    memory = JobSettings.of(MemoryStateBackend(savepoint_path="/sp", max_state_size=1000).to_settings())
+    assert (memory.storage, memory.driver_max_state_size, memory.savepoint_dir) == ("jobmanager", 1000, "/sp")
+    folder = JobSettings.of(FsStateBackend("/cp", file_state_size_threshold=7).to_settings())
+    assert (folder.storage, folder.checkpoint_dir, folder.inline_threshold) == ("filesystem", "/cp", 7)

@@ -10,6 +10,7 @@ from penstock.common.configuration import Configuration
 from penstock.driver.rescaling import Autoscaler, busy_ratio, decide
 from penstock.engine.messages import EpochReport
 from penstock.engine.settings import AutoscaleSettings, JobSettings
+from penstock.errors import ConfigurationError
 
 SETTINGS = AutoscaleSettings(least=1, most=8, target_ms=100, up_after=3, down_after=4, cooldown=2)
 
@@ -67,3 +68,16 @@ def test_the_settings_turn_it_on() -> None:
     autoscale = JobSettings.of(config.to_dict()).autoscale
     assert autoscale is not None
     assert (autoscale.least, autoscale.most, autoscale.target_ms) == (2, 6, 50)
+    assert (autoscale.up_after, autoscale.down_after, autoscale.cooldown) == (5, 30, 10)
+
+
+def test_a_job_that_cannot_be_rescaled_says_so() -> None:
+    config = {"penstock.rescale.auto.enabled": "true", "penstock.epoch.interval": "90 ms"}
+    with pytest.raises(ConfigurationError, match=r"set execution\.checkpointing\.interval"):
+        JobSettings.of(config)
+    config["execution.checkpointing.interval"] = "0"
+    autoscale = JobSettings.of(config).autoscale
+    assert autoscale is not None
+    assert (autoscale.least, autoscale.target_ms) == (1, 90)
+    with pytest.raises(ConfigurationError, match=r"auto\.max is 2, which is less than .*auto\.min, which is 3"):
+        JobSettings.of({**config, "penstock.rescale.auto.min": "3", "penstock.rescale.auto.max": "2"})

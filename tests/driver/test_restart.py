@@ -7,8 +7,8 @@ import random
 import pytest
 
 from penstock.common import RestartStrategies
+from penstock.common.option_types import DurationMs
 from penstock.driver.failures import RestartState
-from penstock.engine.durations import duration_ms
 from penstock.engine.settings import JobSettings
 from penstock.errors import ConfigurationError
 
@@ -42,7 +42,7 @@ def test_without_a_policy_checkpointing_decides() -> None:
     ("text", "ms"), [("250", 250), ("250 ms", 250), ("1 s", 1000), ("1.5 min", 90_000), ("2 h", 7_200_000)]
 )
 def test_durations_are_read_as_people_write_them(text: str, ms: int) -> None:
-    assert duration_ms("key", text) == ms
+    assert DurationMs().read("key", text) == ms
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,19 @@ def test_durations_are_read_as_people_write_them(text: str, ms: int) -> None:
 def test_a_bad_setting_is_named_with_its_value(key: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{key}.*{value}"):
         JobSettings.of({key: value})
+
+
+def test_a_strategy_is_read_with_its_own_options() -> None:
+    fixed = {"restart-strategy": "fixeddelay", "restart-strategy.fixed-delay.attempts": "4"}
+    assert JobSettings.of(fixed).restart == RestartStrategies.fixed_delay_restart(4, 1000)
+    rate = {"restart-strategy.type": "failure-rate", "restart-strategy.failure-rate.delay": "2 s"}
+    assert JobSettings.of(rate).restart == RestartStrategies.failure_rate_restart(1, 60_000, 2000)
+    exponential = {
+        "restart-strategy.type": "exponential-delay",
+        "restart-strategy.exponential-delay.jitter-factor": "0.5",
+        "restart-strategy.exponential-delay.max-backoff": "5 s",
+    }
+    expected = RestartStrategies.exponential_delay_restart(1000, 5000, 1.5, 3_600_000, 0.5)
+    assert JobSettings.of(exponential).restart == expected
+    assert JobSettings.of({"restart-strategy": "off"}).restart == RestartStrategies.no_restart()
+    assert JobSettings.of({}).restart is None

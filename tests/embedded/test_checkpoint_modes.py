@@ -16,11 +16,11 @@ import pytest
 
 from penstock.checkpoint.storage import LocalStorage
 from penstock.common import Configuration, RestartStrategies, WatermarkStrategy
+from penstock.common.options import CheckpointMode
 from penstock.connectors.base import Committer
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import CheckpointingMode, ExternalizedCheckpointRetention, StreamExecutionEnvironment
 from penstock.driver.client import JobClient
-from penstock.engine.checkpoint_options import CheckpointMode
 from penstock.engine.settings import JobSettings
 from penstock.errors import ConfigurationError
 from penstock.graph.partitioner import Hash

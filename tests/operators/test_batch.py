@@ -231,7 +231,7 @@ def test_sources_that_never_end_are_refused_in_batch_and_streamed_in_automatic()
     with pytest.raises(JobDefinitionError, match="'endless' never ends"):
         env.execute()
     assert not env.set_runtime_mode(RuntimeExecutionMode.AUTOMATIC)._is_batch()
-    with pytest.raises(ConfigurationError, match="'QUICKLY' is not known"):
+    with pytest.raises(ConfigurationError, match=r"'execution.runtime-mode' should be .*, but is 'quickly'"):
         _environment(None, execution__runtime_mode="quickly")._is_batch()
 
 

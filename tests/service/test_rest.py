@@ -36,6 +36,7 @@ from penstock.service.program import Program
 from penstock.service.prometheus import METRICS
 from penstock.service.rest import programs
 from penstock.service.rest.app import create_app
+from penstock.service.submission import Submission, asked_for
 from penstock.service.uploads import Uploads
 from tests.driver.jobs import endless, eventually
 from tests.service.programs import ENDLESS, FAILING, program
@@ -333,8 +334,22 @@ def test_the_plan_of_a_program_is_told_without_starting_its_job(rest: httpx.Clie
     ):
         refused = plan(text)
         assert (refused.status_code, words in refused.json()["errors"][0]) == (400, True), refused.text
+    misspelt = plan(ENDLESS, flinkConfiguration={"parallelism.defualt": "2"})
+    assert (misspelt.status_code, "did you mean 'parallelism.default'" in misspelt.text) == (400, True)
+    asked = {"entry": "json.tool", "module": True, "flinkConfiguration": {"penstock.block.size": "0"}}
+    refused = rest.post("/jobs", json=asked)
+    assert (refused.status_code, "should be a whole number of at least 1" in refused.text) == (400, True)
     assert len(_get(rest, "/jobs")["jobs"]) == before
     assert rest.post("/programs/absent/plan").status_code == 404
+
+
+def test_how_a_job_was_submitted_is_told_without_what_only_that_start_was_about(tmp_path: Path) -> None:
+    once = {"execution.state-recovery.path": "/a", "execution.savepoint.path": "/b", "penstock.job.dir": "/c"}
+    again = {"penstock.block.size": "7", "spark.master": "local[2]"}
+    configuration = {**once, **again, "parallelism.default": "3", "python.files": "/d.py"}
+    submission = Submission(program=Program(entry="job.py"), configuration=configuration)
+    told = asked_for(submission, Uploads(tmp_path))
+    assert (told["flinkConfiguration"], told["parallelism"]) == (again, "3")
 
 
 def test_the_wait_for_a_plan_ends(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.common.options import ControlOptions
 from penstock.driver.control.control import JobControl
 from penstock.driver.control.control_server import ControlServer
 from penstock.driver.control.facts import FactsRecorder
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("penstock")
 
-HOME = "penstock.job.home"
-JOB_ID = "penstock.job.id"
-CONTROL = "penstock.control.enabled"
-
 _WRITE_EVERY_S = 1.0
 _SETTLE_S = 5.0
 _given: dict[str, int] = {}  # ids that were given to this process, and how many jobs it has started with each
@@ -36,7 +33,7 @@ _given: dict[str, int] = {}  # ids that were given to this process, and how many
 def given_job_id(configuration: Mapping[str, str]) -> str | None:
     """The id the job was submitted under. A program that starts several jobs gives the later ones ids that follow from
     it, so that each finds its own folder when the program is started again."""
-    given = configuration.get(JOB_ID)
+    given = ControlOptions.JOB_ID.get(configuration)
     if given is None:
         return None
     number = _given[given] = _given.get(given, 0) + 1
@@ -44,7 +41,7 @@ def given_job_id(configuration: Mapping[str, str]) -> str | None:
 
 
 def home_of(configuration: Mapping[str, str]) -> JobHome | None:
-    root = configuration.get(HOME)
+    root = ControlOptions.HOME.get(configuration)
     return None if root is None else JobHome(Path(root))
 
 
@@ -53,7 +50,7 @@ def folder_of(configuration: Mapping[str, str], job_id: str, storage_url: str | 
     home = home_of(configuration)
     if home is not None:
         return home.job(job_id)
-    wanted = configuration.get(CONTROL, "false").lower() == "true"
+    wanted = ControlOptions.ENABLED.get(configuration)
     if wanted and storage_url is not None and storage_url.startswith("file://"):
         return JobFolder(Path(storage_url.removeprefix("file://")))
     return None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from penstock.common.options import JobOptions
 from penstock.common.secrets import hide_secret
 from penstock.errors import ConfigurationError
 from penstock.state.local_folder import LocalFolder
@@ -126,13 +127,13 @@ def spark_session(config: Mapping[str, str]) -> SparkSession:
 
 def _ship(session: SparkSession, config: Mapping[str, str]) -> None:
     """Flink's keys for what the workers need beside the program: modules (.py, .zip, .egg, folders) and archives."""
-    for path in filter(None, config.get("python.files", "").split(",")):
+    for path in JobOptions.PYTHON_FILES.get(config):
         if os.path.isdir(path):
             folder = LocalFolder(kind="modules")
             atexit.register(folder.remove)
             path = shutil.make_archive(str(folder.path() / "modules"), "zip", path)
         session.sparkContext.addPyFile(path)
-    for path in filter(None, config.get("python.archives", "").split(",")):
+    for path in JobOptions.PYTHON_ARCHIVES.get(config):
         session.sparkContext.addArchive(path)
 
 
@@ -157,5 +158,5 @@ def _new_session(config: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel(config.get("penstock.spark.log-level", "ERROR"))
+    session.sparkContext.setLogLevel(JobOptions.SPARK_LOG_LEVEL.get(config))
     return session

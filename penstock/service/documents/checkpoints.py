@@ -97,8 +97,7 @@ def subtasks(facts: Json, checkpoint_id: int, vertex: Json) -> Json | None:
 
 def config(facts: Json) -> Json:
     """Times in ms, as in Flink; an interval of -1: checkpointing is off."""
-    configuration = facts["configuration"]
-    settings = JobSettings.of(configuration)
+    settings = JobSettings.of(facts["configuration"])
     interval = settings.checkpoint_interval_ms
     return {
         "mode": settings.mode.lower(),
@@ -110,7 +109,7 @@ def config(facts: Json) -> Json:
             "enabled": facts["job_folder"] is not None,
             "delete_on_cancellation": settings.delete_on_cancel,
         },
-        "state_backend": configuration.get("state.backend.type", "hashmap"),
+        "state_backend": settings.state.backend,
         "checkpoint_storage": facts["job_folder"],
         "unaligned_checkpoints": False,
         "tolerable_failed_checkpoints": settings.tolerable_checkpoint_failures,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from penstock.common.job import JobStatus
+from penstock.common.options import JobOptions, RestartStrategyOptions
 
 Json: TypeAlias = dict[str, Any]
 
@@ -208,9 +209,9 @@ def config(facts: Json) -> Json:
         "name": facts["name"],
         "execution-config": {
             "execution-mode": "PIPELINED",
-            "restart-strategy": configuration.get("restart-strategy.type", "default"),
+            "restart-strategy": RestartStrategyOptions.TYPE.get(configuration) or "default",
             "job-parallelism": facts["slots"],
-            "object-reuse-mode": configuration.get("pipeline.object-reuse", "false") == "true",
+            "object-reuse-mode": JobOptions.OBJECT_REUSE.get(configuration),
             "user-config": configuration,
         },
     }

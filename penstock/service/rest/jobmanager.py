@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 
+from penstock.common.options import ControlOptions
 from penstock.driver.control.home import JobHome, is_job_id
 from penstock.service.dispatcher import tail
 from penstock.service.documents.vertices import selected
@@ -25,7 +26,7 @@ _LARGEST = 16 << 20
 @router.get("/config")
 def config(dispatcher: TheDispatcher) -> list[Json]:
     slots = dispatcher.resources.count().offered
-    values = {"penstock.job.home": str(dispatcher.home.root), **({} if slots is None else {"slots": str(slots)})}
+    values = {ControlOptions.HOME.key: str(dispatcher.home.root), **({} if slots is None else {"slots": str(slots)})}
     return [{"key": key, "value": value} for key, value in values.items()]
 
 

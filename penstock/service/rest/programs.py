@@ -10,8 +10,10 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from penstock.common.known_keys import check
+from penstock.common.options import MAX_PARALLELISM, CheckpointingOptions, JobOptions
 from penstock.driver.control.home import JobHome
-from penstock.errors import JobDefinitionError
+from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.service.dry_run import plan_of
 from penstock.service.program import Program
 from penstock.service.rest.context import ERRORS, Json, TheDispatcher, not_found
@@ -34,7 +36,7 @@ class RunRequest(BaseModel):
     """Flink's names where Flink has the field."""
 
     programArgsList: _Words = []
-    parallelism: Annotated[int | None, Field(ge=1, le=32768)] = None
+    parallelism: Annotated[int | None, Field(ge=1, le=MAX_PARALLELISM)] = None
     savepointPath: Annotated[str | None, Field(max_length=4096)] = None
     allowNonRestoredState: bool = False
     claimMode: Annotated[str, Field(pattern="^(NO_CLAIM|CLAIM)$")] = "NO_CLAIM"
@@ -46,12 +48,12 @@ class RunRequest(BaseModel):
     def configuration(self) -> dict[str, str]:
         values = dict(self.flinkConfiguration)
         if self.parallelism is not None:
-            values["parallelism.default"] = str(self.parallelism)
+            JobOptions.PARALLELISM.set(values, self.parallelism)
         if self.savepointPath is not None:
-            values["execution.state-recovery.path"] = self.savepointPath
-            values["execution.state-recovery.claim-mode"] = self.claimMode
+            CheckpointingOptions.RECOVERY_PATH.set(values, self.savepointPath)
+            CheckpointingOptions.CLAIM.set(values, self.claimMode == "CLAIM")
         if self.allowNonRestoredState:
-            values["execution.state-recovery.ignore-unclaimed-state"] = "true"
+            CheckpointingOptions.IGNORE_UNCLAIMED.set(values, True)
         return values
 
 
@@ -137,9 +139,13 @@ def _uploaded(uploads: Uploads, program_id: str, request: RunRequest) -> Program
 def _configuration(program: Program, request: RunRequest) -> dict[str, str]:
     configuration = request.configuration()
     if program.py_files:
-        configuration["python.files"] = ",".join(program.py_files)
+        JobOptions.PYTHON_FILES.set(configuration, program.py_files)
     if any("\x00" in text for text in (*program.arguments, *configuration, *configuration.values())):
         raise HTTPException(400, "a zero byte cannot be handed to a process")
+    try:
+        check(configuration)
+    except ConfigurationError as error:
+        raise HTTPException(400, str(error)) from error
     return configuration
 
 
