@@ -8,9 +8,8 @@ from penstock.checkpoint.manifest import (
     Manifest,
     StateHandle,
     TaskState,
-    pack_committables,
-    unpack_committables,
 )
+from penstock.checkpoint.manifest_file import pack_committables, unpack_committables
 from penstock.checkpoint.ownership import OwnerInfo, acquire, check_current, release
 from penstock.checkpoint.storage import (
     CheckpointStorage,

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.checkpoint.manifest import FileState, InlineState, Json, Manifest, StateHandle
+from penstock.checkpoint import manifest_file
+from penstock.checkpoint.manifest import FileState, InlineState, Manifest, SparkPosition, StateHandle
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError, LocalStorage, open_storage
 from penstock.errors import CorruptSnapshotError, StorageError
 
@@ -45,33 +46,29 @@ def savepoint_part(folder: str, name: str, data: bytes, inline_threshold: int) -
         return {"savepoint_error": str(error)}
 
 
-def store_files(storage: CheckpointStorage, files: Mapping[str, bytes]) -> list[Json]:
-    """Files that belong to Spark's offsets, as the manifest lists them."""
-    listed = []
-    for name, data in sorted(files.items()):
+def portable_position(
+    storage: CheckpointStorage, position: SparkPosition | None, read: Callable[[FileState], bytes]
+) -> SparkPosition | None:
+    """Spark's position for a savepoint in `storage`. Spark's file sources keep a log of what they have listed: it comes along,
+    the place it was in does not. `read` gives the content of a file that the position names."""
+    if position is None:
+        return None
+    if position.location is None:
+        found = {name: read(file) for name, file in position.files.items()}
+    else:
+        logs = Path(position.location) / "sources"
+        found = {file.relative_to(logs).as_posix(): file.read_bytes() for file in logs.rglob("*") if file.is_file()}
+    files = {}
+    for name, data in sorted(found.items()):
         path = f"spark/{name}"
         storage.put(path, data)
-        listed.append({"name": name, "path": path, "size": len(data), "crc32": zlib.crc32(data)})
-    return listed
-
-
-def portable_offsets(storage: CheckpointStorage, manifest: Manifest, read: Callable[[FileState], bytes]) -> Json:
-    """Spark's offsets for a savepoint in `storage`. Spark's file sources keep a log of what they have listed: it comes along,
-    the place it was in does not. `read` gives the content of a file that the manifest names."""
-    offsets = manifest.spark_offsets
-    if offsets is None:
-        return None
-    if "files" in offsets:
-        found = {name: read(file) for name, file in manifest.spark_files().items()}
-    else:
-        logs = Path(offsets["location"]) / "sources"
-        found = {file.relative_to(logs).as_posix(): file.read_bytes() for file in logs.rglob("*") if file.is_file()}
-    return {"batch": offsets["batch"], "lines": offsets["lines"], "files": store_files(storage, found)}
+        files[name] = FileState(path=path, size=len(data), crc32=zlib.crc32(data))
+    return replace(position, files=files, location=None)
 
 
 def complete(storage: CheckpointStorage, manifest: Manifest) -> None:
     """The instant from which the savepoint exists."""
-    data = manifest.to_bytes()
+    data = manifest_file.encode(manifest)
     if not storage.put_new(MANIFEST, data) and storage.get(MANIFEST) != data:
         raise StorageError(f"{storage.url}: there is another savepoint in this folder already; give an empty one")
 
@@ -95,7 +92,7 @@ def load(path: str) -> Manifest:
             "trigger_savepoint returned, or a job folder's checkpoints/chk-<n>"
         ) from error
     url = storage.url.rstrip("/")
-    manifest = Manifest.from_bytes(data, source=f"{url}/{MANIFEST}")
+    manifest = manifest_file.decode(data, source=f"{url}/{MANIFEST}")
     root = url
     if manifest.kind == "checkpoint":
         root, separator, _ = url.rpartition(_CHECKPOINTS)
@@ -112,14 +109,17 @@ def _absolute(manifest: Manifest, root: str) -> Manifest:
         return path if "://" in path else f"{root}/{path}"
 
     def handle(state: StateHandle) -> StateHandle:
-        return replace(state, path=resolve(state.path)) if isinstance(state, FileState) else state
+        return absolute(state) if isinstance(state, FileState) else state
 
-    offsets = manifest.spark_offsets
-    if offsets is not None and "files" in offsets:
-        offsets = {**offsets, "files": [{**file, "path": resolve(file["path"])} for file in offsets["files"]]}
+    def absolute(file: FileState) -> FileState:
+        return replace(file, path=resolve(file.path))
+
+    spark = manifest.spark
+    if spark is not None:
+        spark = replace(spark, files={name: absolute(file) for name, file in spark.files.items()})
     return replace(
         manifest,
-        spark_offsets=offsets,
+        spark=spark,
         tasks=tuple(replace(task, handles=tuple(map(handle, task.handles))) for task in manifest.tasks),
     )
 
@@ -169,7 +169,7 @@ def dispose(path: str) -> None:
             raise StorageError(f"{path}: is no savepoint (there is no {MANIFEST}) and was left as it is") from None
         _remove_files(storage)
         return
-    manifest = Manifest.from_bytes(data, source=f"{storage.url}/{MANIFEST}")
+    manifest = manifest_file.decode(data, source=f"{storage.url}/{MANIFEST}")
     if manifest.kind != "savepoint":
         raise StorageError(
             f"{path}: is checkpoint {manifest.checkpoint_id} of job {manifest.job_id}, not a savepoint: its job's retention "

@@ -52,7 +52,6 @@ class SavepointWriter:
                 created_ms=int(time.time() * 1000),
                 processing_time_ms=0,
                 max_parallelism=max_parallelism,
-                statistics={"stateful": []},
             )
         )
 
@@ -227,11 +226,9 @@ class SavepointWriter:
                     operators=(uid,),
                 )
             )
-        statistics = {**self._manifest.statistics, "stateful": sorted(self.operators())}
-        offsets = savepoint.portable_offsets(storage, self._manifest, savepoint.read_external_state)
-        savepoint.complete(
-            storage, replace(self._manifest, tasks=tuple(tasks), statistics=statistics, spark_offsets=offsets)
-        )
+        spark = savepoint.portable_position(storage, self._manifest.spark, savepoint.read_external_state)
+        stateful = tuple(sorted(self.operators()))
+        savepoint.complete(storage, replace(self._manifest, tasks=tuple(tasks), stateful=stateful, spark=spark))
         return storage.url
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.checkpoint import layout, lineage, savepoint
+from penstock.checkpoint import layout, lineage, manifest_file, savepoint
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
@@ -104,7 +104,7 @@ class CheckpointStore:
         """Make a checkpoint complete. Retry with the same manifest, not with one built anew."""
         checkpoint = manifest.checkpoint_id
         path = layout.checkpoint_manifest(checkpoint)
-        data = manifest.to_bytes()
+        data = manifest_file.encode(manifest)
         # A replaced driver is stopped here already. It could still pass just before its successor appears; then
         # exclusive creation decides about equal ids, and the orphan rule about others.
         newest = self._newest_generation()
@@ -115,7 +115,7 @@ class CheckpointStore:
         present = self.storage.get(path)
         if present == data:
             return AlreadyCommitted(checkpoint_id=checkpoint)
-        other = Manifest.from_bytes(present, source=self._source(path))
+        other = manifest_file.decode(present, source=self._source(path))
         if other.generation == manifest.generation:
             raise ProtocolError(
                 f"checkpoint {checkpoint} of generation {manifest.generation} was committed before with other content "
@@ -126,7 +126,7 @@ class CheckpointStore:
             self.storage.delete(path)
             if self._decide(path, data):
                 return Committed(checkpoint_id=checkpoint)
-            other = Manifest.from_bytes(self.storage.get(path), source=self._source(path))
+            other = manifest_file.decode(self.storage.get(path), source=self._source(path))
         return Fenced(checkpoint_id=checkpoint, by_generation=other.generation)
 
     def completed(self) -> list[CheckpointId]:
@@ -142,7 +142,7 @@ class CheckpointStore:
             raise CorruptSnapshotError(
                 f"{self._source(path)}: there is no such checkpoint; completed are {self.completed()}"
             ) from error
-        manifest = Manifest.from_bytes(data, source=self._source(path))
+        manifest = manifest_file.decode(data, source=self._source(path))
         if manifest.checkpoint_id != checkpoint:
             raise CorruptSnapshotError(
                 f"{self._source(path)}: is the manifest of checkpoint {manifest.checkpoint_id}; put the files back "
@@ -254,7 +254,7 @@ class CheckpointStore:
         subsumed = [c for c in completed if c < newest and c not in retained]
         for checkpoint in subsumed:
             self.storage.delete(layout.checkpoint_manifest(checkpoint))
-            claimed = manifests[checkpoint].statistics.get("claimed_savepoint")
+            claimed = manifests[checkpoint].claimed_savepoint
             # The job was given it to keep: it goes with the last checkpoint that needs it. An orphan's may be another's as well.
             if claimed is not None and checkpoint not in orphans:
                 savepoint.dispose(claimed)

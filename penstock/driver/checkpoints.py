@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from penstock.checkpoint import ownership
-from penstock.checkpoint.manifest import Manifest, StateHandle, TaskState, pack_committables
+from penstock.checkpoint.manifest import Manifest, StateHandle, TaskState
+from penstock.checkpoint.manifest_file import pack_committables
 from penstock.checkpoint.savepoint import is_external, read_external_state
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.driver import rescaling
@@ -275,9 +276,7 @@ class Checkpoints:
         assert self._store is not None
         started = time.perf_counter()
         tasks = tuple(task_state(self._job.graph, task, handles) for task, handles in permit.chains.items())
-        manifest = self._manifest(
-            permit.planned, tasks, permit.committables, size=permit.size, finished=permit.finished
-        )
+        manifest = self._manifest(permit.planned, tasks, permit.committables, finished=permit.finished)
         ownership.check_current(self._store.storage, manifest.generation)
         self._reach("before-manifest", permit.epoch)
         match self._store.commit(manifest):
@@ -329,9 +328,8 @@ class Checkpoints:
                 task_state(graph, task, () if ack.savepoint is None else (ack.savepoint,))
                 for task, ack in sorted(acks.items())
             )
-            size = sum(ack.snapshot_bytes for ack in acks.values())
             read = read_external_state if self._store is None else self._store.read_state
-            savepoint.describe(self._manifest(planned, tasks, {}, size=size, finished=finished), tasks, read)
+            savepoint.describe(self._manifest(planned, tasks, {}, finished=finished), tasks, read)
         except (PenstockError, OSError) as error:
             savepoint.problem = error
             return str(error)
@@ -343,12 +341,10 @@ class Checkpoints:
         tasks: tuple[TaskState, ...],
         committables: Mapping[str, list[object]],
         *,
-        size: int,
         finished: bool,
     ) -> Manifest:
         """Where the job's newest checkpoint came from is where this one comes from."""
         graph, plan = self._job.graph, planned.plan
-        origin = None if self.newest is None else self.newest.statistics.get("restored_from")
         return Manifest(
             job_id=self._job.job_id,
             job_name=graph.job.job_name,
@@ -359,16 +355,13 @@ class Checkpoints:
             processing_time_ms=plan.processing_time,
             max_parallelism=graph.job.max_parallelism,
             sources=planned.states,
-            spark_offsets=planned.spark_offsets,
+            spark=planned.spark,
             tasks=tasks,
+            stateful=tuple(sorted(n.operator_id for v in graph.job.vertices.values() for n in v.nodes if n.stateful)),
             committables={sink: pack_committables(made) for sink, made in committables.items()},
             finished=finished,
-            statistics={
-                "bytes": size,
-                **({} if origin is None else {"restored_from": origin}),
-                **rescaling.noted_parallelism(self._job),
-                "stateful": sorted(n.operator_id for v in graph.job.vertices.values() for n in v.nodes if n.stateful),
-            },
+            rescaled=rescaling.noted_parallelism(self._job),
+            restored_from=None if self.newest is None else self.newest.restored_from,
         )
 
 

@@ -15,7 +15,7 @@ def check_claims(manifest: Manifest, graph: JobGraph, *, ignore_unclaimed: bool)
             f"{graph.max_parallelism}: keys would belong to other key groups. Call env.set_max_parallelism"
             f"({manifest.max_parallelism})"
         )
-    unclaimed = sorted(set(manifest.statistics.get("stateful", ())) - set(graph.operators()))
+    unclaimed = sorted(set(manifest.stateful) - set(graph.operators()))
     if unclaimed and not ignore_unclaimed:
         raise JobDefinitionError(
             f"{manifest.kind} {manifest.checkpoint_id} holds state of operators {unclaimed} that this job does not have (it has "

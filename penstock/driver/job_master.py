@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from penstock.checkpoint import ownership
-from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest import Manifest, SparkPosition
 from penstock.checkpoint.state_data import Read, read_newest
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.checkpoint.store import CheckpointStore, KeptAll
@@ -36,7 +36,6 @@ from penstock.driver.sources import SourcePlanner
 from penstock.driver.waiting import EpochBounds, LatencyTracker
 from penstock.engine.messages import EpochPlan, EpochReport, TaskAck
 from penstock.errors import FencedError, PenstockError, ProtocolError
-from penstock.functions.connectors import Json
 from penstock.protocol.checkpoint_messages import End
 from penstock.protocol.ids import Generation, TaskId
 
@@ -315,9 +314,9 @@ class JobMaster:
 
     # ---------------------------------------------------------------- completion
 
-    def complete_epoch(self, epoch: int, acks: Iterable[TaskAck], *, spark_offsets: Json = None) -> EpochReport:
+    def complete_epoch(self, epoch: int, acks: Iterable[TaskAck], *, spark: SparkPosition | None = None) -> EpochReport:
         """All tasks have run `epoch`, which was planned last: manifest, then sinks. A missing acknowledgement is an error."""
-        self._planned.spark_offsets = spark_offsets
+        self._planned.spark = spark
         reports = [report for ack in acks for report in self.acknowledge(ack)]
         if not reports or reports[-1].epoch != epoch:
             missing = ", ".join(str(task) for task in self._checkpoints.machine.missing(epoch))

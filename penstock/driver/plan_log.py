@@ -17,7 +17,7 @@ from dataclasses import asdict
 
 from penstock.checkpoint import layout
 from penstock.checkpoint.lineage import plan_counts
-from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest import Manifest, SourcePosition
 from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.engine.messages import EpochPlan
@@ -73,7 +73,7 @@ class PlanLog:
             self._storage.delete(layout.epoch_plan(epoch))
         self._left.clear()
 
-    def add(self, plan: EpochPlan, states: Mapping[str, Json], *, known: bool) -> None:
+    def add(self, plan: EpochPlan, states: Mapping[str, SourcePosition], *, known: bool) -> None:
         """Epoch `plan.epoch` is about to run; `known`: its plan was taken from here."""
         if not known and self._storage is not None:
             self._files.add(plan.epoch)
@@ -121,7 +121,7 @@ def _canonical(plan: Json) -> bytes:
     return json.dumps(plan, sort_keys=True).encode()
 
 
-def _to_bytes(plan: EpochPlan, states: Mapping[str, Json], *, after: int, generation: Generation) -> bytes:
+def _to_bytes(plan: EpochPlan, states: Mapping[str, SourcePosition], *, after: int, generation: Generation) -> bytes:
     content = {
         "epoch": plan.epoch,
         "after": after,
@@ -130,8 +130,8 @@ def _to_bytes(plan: EpochPlan, states: Mapping[str, Json], *, after: int, genera
         "sources": {
             operator_id: {
                 "ranges": [asdict(r) for r in ranges.ranges],
-                "finished": states[operator_id]["finished"],
-                "state": states[operator_id]["state"],
+                "finished": states[operator_id].finished,
+                "state": states[operator_id].state,
             }
             for operator_id, ranges in plan.sources.items()
         },
@@ -160,8 +160,8 @@ def skip_ahead(
     if last is None:
         return newest
     epoch, logged = last
-    positions: Mapping[str, dict[str, object]] = {
-        operator_id: {"state": entry["state"], "finished": entry["finished"]}
+    positions = {
+        operator_id: SourcePosition(state=entry["state"], finished=entry["finished"])
         for operator_id, entry in logged["sources"].items()
     }
     manifest = Manifest(
@@ -174,8 +174,7 @@ def skip_ahead(
         processing_time_ms=int(logged["processing_time"]),
         max_parallelism=max_parallelism,
         sources=positions,
-        finished=bool(positions) and all(position["finished"] for position in positions.values()),
-        statistics={"bytes": 0, "skipped_ahead": True},
+        finished=bool(positions) and all(position.finished for position in positions.values()),
     )
     outcome = store.commit(manifest)
     if isinstance(outcome, Fenced):

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest import Manifest, SourcePosition, SparkPosition
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.driver.description import JobDescription
 from penstock.driver.plan_log import PlanLog
@@ -93,9 +93,9 @@ class PlannedEpoch:
     """What is known of an epoch when it ends."""
 
     plan: EpochPlan
-    states: Mapping[str, Json]  # of the sources, once the epoch is done
+    states: Mapping[str, SourcePosition]  # of the sources, once the epoch is done
     started: float
-    spark_offsets: Json = None
+    spark: SparkPosition | None = None
     admitted: int | None = None  # records each source may read
 
 
@@ -117,7 +117,7 @@ class EpochInput:
 
     processing_time: int
     sources: dict[str, SourceRanges]
-    states: dict[str, dict[str, Json]]
+    states: dict[str, SourcePosition]
     bringing: frozenset[str]  # the sources that have records for it
     asked: Asked | None
     replayed: bool  # as it was logged by an earlier attempt
@@ -212,13 +212,13 @@ class EpochPlanner:
 
     def _read(
         self, epoch: int, now: int, spark: SparkInput, logged: Mapping[str, Json] | None, *, drain: bool, completed: int
-    ) -> tuple[dict[str, SourceRanges], dict[str, dict[str, Json]]]:
+    ) -> tuple[dict[str, SourceRanges], dict[str, SourcePosition]]:
         sources, states = self._sources.drain(now) if drain else self._sources.plan(now, logged)
         for operator_id, ended in spark.finished.items():
             done = ended or drain
             sources[operator_id] = SourceRanges(ranges=(), finished=done)
-            states[operator_id] = {"state": None, "finished": done}
-        exhausted = {operator_id for operator_id, state in states.items() if state["finished"]}
+            states[operator_id] = SourcePosition(state=None, finished=done)
+        exhausted = {operator_id for operator_id, state in states.items() if state.finished}
         if not drain:  # draining does not wait for loops: what is on the way back is in the savepoint
             for operator_id in self._loops.plan(epoch, completed=completed, exhausted=exhausted, now=now):
                 sources[operator_id] = replace(sources[operator_id], finished=False)

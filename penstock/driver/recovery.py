@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from penstock.checkpoint import layout, ownership, savepoint
-from penstock.checkpoint.manifest import Manifest, unpack_committables
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest_file import unpack_committables
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.common.options import CheckpointingOptions
-from penstock.driver import rescaling
 from penstock.driver.claims import check_claims
 from penstock.driver.description import JobDescription
 from penstock.driver.plan_log import skip_ahead
@@ -48,7 +48,7 @@ def find_checkpoint(
     store.begin(generation, None if own is None else own.checkpoint_id)
     ownership.check_current(store.storage, generation)  # whoever comes from now on knows where this one began
     path = settings.recovery_path
-    if path is not None and (own is None or own.statistics.get("restored_from") != path):
+    if path is not None and (own is None or own.restored_from != path):
         return import_savepoint(
             path,
             store,
@@ -102,11 +102,6 @@ def import_savepoint(
             committers[sink_id].commit(int(found.epoch), unpack_committables(packed, sink=sink_id))
     planned = layout.planned_epochs(store.storage.list(layout.EPOCHS))
     start = max(int(found.epoch), *(int(epoch) for epoch in planned), 0 if own is None else int(own.epoch) + 1)
-    statistics = {**found.statistics, "restored_from": path, "savepoint_epoch": int(found.epoch)}
-    statistics.pop("claimed_savepoint", None)  # what another job has claimed is not ours to delete
-    rescaling.forget_parallelism(statistics)
-    if claim:
-        statistics["claimed_savepoint"] = path
     manifest = replace(
         found,
         job_id=job_id,
@@ -116,7 +111,9 @@ def import_savepoint(
         kind="checkpoint",
         created_ms=now_ms,
         committables={},
-        statistics=statistics,
+        rescaled=None,  # it is another job and begins as its program says
+        restored_from=path,
+        claimed_savepoint=path if claim else None,  # what another job has claimed is not ours to delete
     )
     outcome = store.commit(manifest)
     if isinstance(outcome, Fenced):

@@ -166,8 +166,8 @@ class PendingSavepoint:
     def describe(self, manifest: Manifest, tasks: tuple[TaskState, ...], read: Callable[[FileState], bytes]) -> None:
         """What its manifest will say. At the end of its epoch: what Spark's sources keep beside their offsets goes on changing.
         `read` is of the job folder."""
-        offsets = savepoint.portable_offsets(self._storage, manifest, read)
-        self._manifest = replace(manifest, kind="savepoint", tasks=tasks, committables={}, spark_offsets=offsets)
+        spark = savepoint.portable_position(self._storage, manifest.spark, read)
+        self._manifest = replace(manifest, kind="savepoint", tasks=tasks, committables={}, spark=spark)
 
     def complete(self) -> None:
         """All output up to its epoch is committed: write the manifest, tell who asked. Of a stop only when the job has ended."""

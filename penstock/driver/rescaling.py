@@ -22,9 +22,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
 
-from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest import Manifest, Rescaled
 from penstock.driver.description import JobDescription
 from penstock.driver.requests import JobEndedError, PendingRescale, Requests, RescaleRequest, RescaleResult
 from penstock.engine.messages import EpochReport
@@ -147,35 +146,29 @@ class Rescales:
                 )
 
 
-_NOTE = "rescaled"  # among a manifest's statistics: [given by the program, now]
-
-
 def rescaled_job(job: JobDescription, graph: ExecutionGraph) -> JobDescription:
     given = adjustable_parallelism(job.graph.job) if job.rescaled_from is None else job.rescaled_from
     return replace(job, graph=graph, rescaled_from=given)
 
 
-def noted_parallelism(job: JobDescription) -> dict[str, Any]:
-    """For the statistics of a job's checkpoint."""
-    now = adjustable_parallelism(job.graph.job)
-    return {} if job.rescaled_from in (None, now) else {_NOTE: [job.rescaled_from, now]}
-
-
-def forget_parallelism(statistics: dict[str, Any]) -> None:
-    statistics.pop(_NOTE, None)
+def noted_parallelism(job: JobDescription) -> Rescaled | None:
+    """What a checkpoint of the job says of it."""
+    given, now = job.rescaled_from, adjustable_parallelism(job.graph.job)
+    return None if given is None or now is None or given == now else Rescaled(given=given, now=now)
 
 
 def kept_parallelism(
     job: JobDescription, checkpoint: Manifest | None, claim_slots: Callable[[int], int]
 ) -> JobDescription:
     """The job as `checkpoint` left it, or with fewer slots if there are no more: it had better run than wait."""
-    given, now = (None, None) if checkpoint is None else checkpoint.statistics.get(_NOTE, (None, None))
-    if now is None or given != adjustable_parallelism(job.graph.job):
+    noted = None if checkpoint is None else checkpoint.rescaled
+    if noted is None or noted.given != adjustable_parallelism(job.graph.job):
         return job
+    now = noted.now
     graph = ExecutionGraph(rescaled(job.graph.job, now))
     got = claim_slots(graph.slots)  # those of the program's parallelism it has already
     if got < graph.slots:
-        now = max(given, min(now, got))
+        now = max(noted.given, min(now, got))
         graph = ExecutionGraph(rescaled(job.graph.job, now))
         _log.warning(
             "job %r was rescaled to more than the %d slots it may have now: the dispatcher offers no more (--slots), or other "

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.checkpoint.manifest import Manifest, unpack_committables
+from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest_file import unpack_committables
 from penstock.checkpoint.storage import CheckpointStorage
 from penstock.driver.faults import CrashPoint
 from penstock.driver.waiting import CommitTime, LatencyTracker

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.checkpoint.manifest import SourcePosition
 from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.driver.admission import Admission
 from penstock.engine.messages import SourceRanges, TaskAck
@@ -98,11 +99,11 @@ class SourcePlanner:
         self._done: set[str] = set()
         self._known_splits: dict[str, set[str]] = {}
 
-    def restart(self, stored: Mapping[str, Json]) -> None:
-        """Go on after the epoch whose `{"state", "finished"}` by source are given; {}: from the beginning."""
+    def restart(self, stored: Mapping[str, SourcePosition]) -> None:
+        """Go on after the epoch whose positions by source are given; {}: from the beginning."""
         self.close()
-        self._states = {k: v["state"] for k, v in stored.items()}
-        self._done = {k for k, v in stored.items() if v["finished"]}
+        self._states = {k: v.state for k, v in stored.items()}
+        self._done = {k for k, v in stored.items() if v.finished}
         self._known_splits = {}
         self._latest = {}
         self._alignment.forget()
@@ -113,21 +114,21 @@ class SourcePlanner:
 
     def plan(
         self, now: int, logged: Mapping[str, Json] | None
-    ) -> tuple[dict[str, SourceRanges], dict[str, dict[str, Json]]]:
+    ) -> tuple[dict[str, SourceRanges], dict[str, SourcePosition]]:
         """The next epoch's ranges, and what the manifest keeps of each source; the same again if they were logged."""
         sources: dict[str, SourceRanges] = {}
-        states: dict[str, dict[str, Json]] = {}
+        states: dict[str, SourcePosition] = {}
         for operator_id, enumerator in self._enumerators.items():
             plan = self._plan(operator_id, enumerator, now, logged)
             self._remember(operator_id, plan)
             sources[operator_id] = SourceRanges(ranges=plan.ranges, finished=plan.finished)
-            states[operator_id] = {"state": plan.state, "finished": plan.finished}
+            states[operator_id] = SourcePosition(state=plan.state, finished=plan.finished)
             self._states[operator_id] = plan.state
             if plan.finished:
                 self._done.add(operator_id)
         return sources, states
 
-    def drain(self, now: int) -> tuple[dict[str, SourceRanges], dict[str, dict[str, Json]]]:
+    def drain(self, now: int) -> tuple[dict[str, SourceRanges], dict[str, SourcePosition]]:
         """Every source ends here, where it stands; one that has not begun says first where that is."""
         sources, states = {}, {}
         for operator_id, enumerator in self._enumerators.items():
@@ -136,7 +137,7 @@ class SourcePlanner:
                 plan = enumerator.plan(now_ms=now, max_records=self._admission.max_records)
                 ranges, self._states[operator_id] = plan.ranges, plan.state
             sources[operator_id] = SourceRanges(ranges=ranges, finished=True)
-            states[operator_id] = {"state": self._states[operator_id], "finished": True}
+            states[operator_id] = SourcePosition(state=self._states[operator_id], finished=True)
         return sources, states
 
     def _plan(
@@ -197,10 +198,10 @@ class SourcePlanner:
                 known.add(part.split)
         return found
 
-    def checkpoint_complete(self, states: Mapping[str, Json]) -> None:
+    def checkpoint_complete(self, states: Mapping[str, SourcePosition]) -> None:
         """A checkpoint with these states is complete; each enumerator may tell others how far it is."""
         for operator_id, enumerator in self._enumerators.items():
-            enumerator.checkpoint_complete(states[operator_id]["state"])
+            enumerator.checkpoint_complete(states[operator_id].state)
 
     def close(self) -> None:
         for enumerator in self._enumerators.values():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint import layout
+from penstock.checkpoint import layout, manifest_file
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, TaskState
 from penstock.checkpoint.storage import CheckpointStorage, ObjectStorage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced, KeptAll, Subsumed
@@ -245,7 +245,7 @@ class TestFinding:
             store.latest_readable(fall_back=True)
 
     def test_a_manifest_in_anothers_place_is_refused(self, storage: ObjectStorage) -> None:
-        storage.put(layout.checkpoint_manifest(2), manifest(1).to_bytes())
+        storage.put(layout.checkpoint_manifest(2), manifest_file.encode(manifest(1)))
         with pytest.raises(CorruptSnapshotError, match=r"chk-2/manifest\.json: is the manifest of checkpoint 1"):
             CheckpointStore(storage, retained=1).load(2)
 

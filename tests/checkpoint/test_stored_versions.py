@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoint import manifest as manifests
-from penstock.checkpoint import savepoint, state_data
+from penstock.checkpoint import manifest_file, savepoint, state_data
 from penstock.common import Configuration
 from penstock.state import snapshot_file
 from penstock.testing import ListSink
@@ -20,6 +19,7 @@ CHECKPOINT_V1 = DATA / "checkpoint-v1"
 SAMPLES = {
     "checkpoint-v1": CHECKPOINT_V1 / "checkpoints/chk-4",
     "savepoint-v2": DATA / "savepoint-v2",
+    "savepoint-v3": DATA / "savepoint-v3",
 }
 
 
@@ -71,7 +71,7 @@ def test_a_stored_sample_can_be_read_as_data(sample: str) -> None:
 
 def test_every_version_that_is_written_or_read_has_a_sample() -> None:
     stored = {savepoint.load(str(path)).format_version for path in SAMPLES.values()}
-    assert stored == set(manifests._READERS)
+    assert stored == set(manifest_file.READERS)
     files = [file.read_bytes() for path in DATA.rglob("*.state") for file in [path]]
     versions = {int.from_bytes(data[8:10], "little") for data in files}
     assert versions == set(snapshot_file._READERS)

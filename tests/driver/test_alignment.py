@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.checkpoint.manifest import SourcePosition
 from penstock.common import Configuration, Duration
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.watermark_strategy import TimestampAssigner, WatermarkAlignment, WatermarkStrategy
@@ -88,7 +89,7 @@ def test_a_source_that_is_ahead_of_the_group_gets_nothing_until_the_others_have_
         {"split": "a", "ordinal": 0, "start": 10, "end": 10, "last": False, "paused": True},
         {"split": "b", "ordinal": 1, "start": 10, "end": 10, "last": False, "paused": True},
     ]
-    assert states["fast"] == {"state": {"a": 10, "b": 10}, "finished": False}
+    assert states["fast"] == SourcePosition(state={"a": 10, "b": 10}, finished=False)
     assert fast.plans == 1, "not even asked"
     assert [r.split for r in ranges["slow"].ranges if r.start != r.end] == ["a"]
     made.observe([ack("slow", {"a": 1001, "b": 5000})])
@@ -148,7 +149,7 @@ def test_a_replayed_plan_holds_back_what_it_held_back_then() -> None:
     ranges, states = made.plan(1, None)
     logged = {
         "sources": {
-            name: {"ranges": [asdict(r) for r in s.ranges], "finished": s.finished, "state": states[name]["state"]}
+            name: {"ranges": [asdict(r) for r in s.ranges], "finished": s.finished, "state": states[name].state}
             for name, s in ranges.items()
         }
     }

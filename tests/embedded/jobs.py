@@ -178,7 +178,7 @@ def read_until(script: Sequence[Any], manifest: Manifest) -> list[Any]:
     """What the only source had read of its script at a checkpoint or savepoint: up to the end of an epoch."""
     (source,) = manifest.sources.values()
     cuts = [place for place, item in enumerate(script) if isinstance(item, Epoch)]
-    return list(script[: [*cuts, len(script)][int(source["state"]) - 1]])
+    return list(script[: [*cuts, len(script)][int(source.state) - 1]])
 
 
 def values_of(script: Sequence[Any]) -> list[tuple[str, int, int]]:

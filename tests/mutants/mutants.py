@@ -352,8 +352,8 @@ _SINKS_AND_SPARK: Final = (
     Mutant(
         name="the log of a file source stays behind",
         file="penstock/runtime/epochs/spark_log.py",
-        old='return {**position, "files": listed}',
-        new='return {**position, "location": str(self.location)}',
+        old="lines=progress.lines, files=dict(files))",
+        new="lines=progress.lines, location=str(self.location))",
         tests=("tests/spark/test_spark_log.py::test_a_checkpoint_holds_a_sources_log_from_its_last_compaction_on",),
     ),
     Mutant(

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.checkpoint import manifest_file
 from penstock.checkpoint.manifest import Manifest
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.common.secrets import nonce
@@ -483,10 +484,11 @@ def test_a_home_folder_that_is_full_is_told_as_such(
 
 def test_only_savepoints_are_disposed_of(rest: httpx.Client, tmp_path: Path, job: JobClient) -> None:
     def manifest(kind: Any) -> bytes:
-        return Manifest(
+        made = Manifest(
             job_id="j", job_name="n", checkpoint_id=CheckpointId(1), epoch=Epoch(1), generation=Generation(1),
             kind=kind, created_ms=0, processing_time_ms=0, max_parallelism=128,
-        ).to_bytes()  # fmt: skip
+        )  # fmt: skip
+        return manifest_file.encode(made)
 
     outcomes = {}
     for kind in ("savepoint", "checkpoint", "neither"):

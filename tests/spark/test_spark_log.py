@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest import Manifest, SparkPosition
 from penstock.checkpoint.storage import LocalStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CorruptSnapshotError
@@ -26,7 +26,7 @@ def query(folder: Path, store: CheckpointStore, attempt: str = "1.0") -> SparkLo
 def manifest(epoch: int, offsets: Any) -> Manifest:
     return Manifest(
         job_id="job", job_name="job", checkpoint_id=CheckpointId(epoch), epoch=Epoch(epoch), generation=Generation(1),
-        created_ms=1, processing_time_ms=1, max_parallelism=8, spark_offsets=offsets,
+        created_ms=1, processing_time_ms=1, max_parallelism=8, spark=offsets,
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_names_the_folder_of_its_query_is_still_understood(
 ) -> None:
     old = query(tmp_path / "old", store)
     write(old, _0="a", _1="b")
-    before = manifest(2, {"location": str(old.location), "batch": 1, "lines": list(LINES)})
+    before = manifest(2, SparkPosition(location=str(old.location), batch=1, lines=LINES))
     after = query(tmp_path / "new", store, "2.0")
     after.seed(replace(before, epoch=Epoch(5)), slots=2, sources=1)
     assert listed(after.location) == {"1/0": "a", "1/1": "b"}

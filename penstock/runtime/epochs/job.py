@@ -359,7 +359,7 @@ class _Attempt:
             watchdog.cancel()
             self._registry.end()
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
-        master.complete_epoch(epoch, acks, spark_offsets=log.position(progress) if sources and plan.snapshot else None)
+        master.complete_epoch(epoch, acks, spark=log.position(progress) if sources and plan.snapshot else None)
         if held is not None:
             self._wait_for_checkpoint(epoch, held)
         if master.finished or master.rescaling:

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint import layout
-from penstock.checkpoint.manifest import FileState, Manifest
+from penstock.checkpoint.manifest import FileState, Manifest, SparkPosition
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import PenstockError
-from penstock.functions.connectors import Json
 
 _COMPACTED = ".compact"
 _NOT_OF_A_LOG = 1 << 62  # whatever another source keeps: always needed
@@ -58,13 +57,13 @@ class SparkLog:
         heartbeat = json.dumps({"offset": slots * int(manifest.epoch), "timestamp": int(manifest.epoch)})
         lines = [heartbeat]
         if sources:
-            if manifest.spark_offsets is None or len(manifest.spark_offsets["lines"]) != sources + 1:
+            if manifest.spark is None or len(manifest.spark.lines) != sources + 1:
                 raise PenstockError(
                     f"checkpoint {manifest.checkpoint_id} has no positions for the {sources} source(s) this job reads through "
                     "Spark: it was taken by a job with other sources. Resume the job it belongs to, or start in a new folder"
                 )
-            lines += manifest.spark_offsets["lines"][1:]
-            self._bring_back(manifest)
+            lines += manifest.spark.lines[1:]
+            self._bring_back(manifest.spark)
         head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": manifest.created_ms, "conf": {}})
         text = "\n".join(["v1", head, *lines])
         (self.location / "offsets").mkdir(exist_ok=True)
@@ -76,17 +75,16 @@ class SparkLog:
         (self.location / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         self._before = tuple(lines)
 
-    def _bring_back(self, manifest: Manifest) -> None:
+    def _bring_back(self, position: SparkPosition) -> None:
         assert self.store is not None
-        for name, file in manifest.spark_files().items():
+        for name, file in position.files.items():
             target = self.location / "sources" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(self.store.read_state(file))
-        location = (manifest.spark_offsets or {}).get("location")
-        if (
-            location is not None and (Path(location) / "sources").is_dir()
-        ):  # of a checkpoint that has no files of its own
-            shutil.copytree(Path(location) / "sources", self.location / "sources", dirs_exist_ok=True)
+        if position.location is not None:  # of a checkpoint that has no files of its own
+            sources = Path(position.location) / "sources"
+            if sources.is_dir():
+                shutil.copytree(sources, self.location / "sources", dirs_exist_ok=True)
 
     def progress(self, batch: int) -> Progress:
         """What the batch that is running now reads: Spark has logged it before it calls us."""
@@ -97,12 +95,11 @@ class SparkLog:
         self._before = lines
         return progress
 
-    def position(self, progress: Progress) -> Json:
+    def position(self, progress: Progress) -> SparkPosition:
         """What a snapshot says of the batch that is running now. For a checkpoint, with the sources' own files: those that no
         earlier one of this query has stored are stored. Without a store, for a savepoint, where they are."""
-        position: dict[str, Json] = {"batch": progress.batch, "lines": list(progress.lines)}
         if self.store is None:
-            return {**position, "location": str(self.location)}
+            return SparkPosition(batch=progress.batch, lines=progress.lines, location=str(self.location))
         files = {}
         for name in self._needed():
             if name not in self._stored:
@@ -111,10 +108,7 @@ class SparkLog:
                 self._stored[name] = self.store.write_state(progress.batch + 1, state, data)
             files[name] = self._stored[name]
         self._stored = files
-        listed: list[Json] = [
-            {"name": name, "path": file.path, "size": file.size, "crc32": file.crc32} for name, file in files.items()
-        ]
-        return {**position, "files": listed}
+        return SparkPosition(batch=progress.batch, lines=progress.lines, files=dict(files))
 
     def _needed(self) -> list[str]:
         """A log of files has a file for each batch that found some; from time to time one takes in all before it."""
