@@ -1,4 +1,4 @@
-"""For tests of jobs: the embedded runtime and what goes with it."""
+"""For tests of jobs: the embedded runtime and what goes with it. For tests of connectors: their contracts as suites."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from penstock.protocol.gate import BarrierMode
 from penstock.runtime.embedded.clock import ManualClock
 from penstock.runtime.embedded.crash import CrashPlan, CrashPoint, SimulatedCrash
 from penstock.runtime.embedded.job import EmbeddedJob
+from penstock.testing.contracts import SinkContract, SourceContract
 from penstock.testing.flaky_storage import FlakyStorage, StorageFault
 from penstock.testing.harness import OperatorHarness
 from penstock.testing.sinks import ListSink
@@ -25,6 +26,8 @@ __all__ = [
     "OperatorHarness",
     "ScriptedSource",
     "SimulatedCrash",
+    "SinkContract",
+    "SourceContract",
     "Split",
     "Stamped",
     "StorageFault",

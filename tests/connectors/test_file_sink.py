@@ -18,8 +18,8 @@ from penstock.connectors.files import FileSink, FileSource, committed_files
 from penstock.connectors.files.write_formats import ParquetWriteFormat
 from penstock.errors import BadRecordError, ConfigurationError, FencedError, StorageError
 from penstock.records import Block, Columns, Rows
-from tests.connectors.reading import drain
-from tests.connectors.writing import context, stage
+from penstock.testing.contracts import drain, stage
+from penstock.testing.contracts import writer_context as context
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 

@@ -15,7 +15,7 @@ from penstock.common import Duration
 from penstock.connectors.base import SourcePlan, SplitRange
 from penstock.connectors.files import FileSource, StreamFormat
 from penstock.errors import BadRecordError, ConfigurationError, StorageError
-from tests.connectors.reading import drain, read
+from penstock.testing.contracts import drain, read
 
 
 def _cuts(size: int, cuts: list[int], name: str) -> list[SplitRange]:

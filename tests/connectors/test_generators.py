@@ -21,7 +21,7 @@ from penstock.connectors.datagen import (
 )
 from penstock.connectors.program import CollectionSource
 from penstock.errors import JobDefinitionError, UserFunctionError
-from tests.connectors.reading import drain
+from penstock.testing.contracts import drain
 
 _INTS = st.integers(0, 2**64 - 1)
 

@@ -10,7 +10,8 @@ from penstock.connectors import program
 from penstock.connectors.program import CollectSink, PrintSink
 from penstock.errors import ProtocolError
 from penstock.records import Columns, Rows
-from tests.connectors.writing import context, stage
+from penstock.testing.contracts import stage
+from penstock.testing.contracts import writer_context as context
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from penstock.connectors.push import Inbox, PushSource, ReceiveLog, Receiver, So
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.errors import JobDefinitionError, JobFailedError, PenstockError, StorageError
-from tests.connectors.reading import read
+from penstock.testing.contracts import read
 from tests.connectors.tcp import TIMEOUT_S, Server, sends
 
 ROOT = Path(__file__).parents[2]

@@ -94,6 +94,11 @@ def test_the_python_blocks_of_a_page_run_in_order(
     monkeypatch.setenv("PENSTOCK_RUNTIME", "embedded")
     text = page.read_text(encoding="utf-8")
     assert run(page, text, module) == [block.line for block in blocks(text) if block.runs]
+    for suite in (value for name, value in vars(module).items() if name.startswith("Test")):
+        for number, test in enumerate(name for name in dir(suite) if name.startswith("test_")):
+            folder = tmp_path / f"{suite.__name__}-{number}"
+            folder.mkdir()
+            getattr(suite(), test)(folder)
 
 
 def test_a_block_that_fails_is_an_error_at_its_line_of_the_page(module: ModuleType) -> None:

@@ -23,7 +23,7 @@ from penstock.datastream.formats.avro import AvroRowDeserializationSchema
 from penstock.datastream.formats.json import JsonRowDeserializationSchema, JsonSchema
 from penstock.errors import JobFailedError
 from penstock.testing import ListSink
-from tests.connectors.reading import drain
+from penstock.testing.contracts import drain
 from tests.kafka.jobs import embedded, environment, source
 from tests.servers.topics import Topics
 

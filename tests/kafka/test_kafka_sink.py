@@ -12,13 +12,13 @@ import pytest
 
 from penstock.checkpoint.storage import LocalStorage
 from penstock.common import WatermarkStrategy
-from penstock.connectors.base import WriterContext
+from penstock.connectors.base import Sink, WriterContext
 from penstock.connectors.kafka import DeliveryGuarantee, KafkaError
 from penstock.connectors.kafka.committer import Marker, TransactionCommitter
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError, CorruptSnapshotError, FencedError, StorageError
 from penstock.records import Rows
-from penstock.testing import CrashPlan, CrashPoint, SimulatedCrash
+from penstock.testing import CrashPlan, CrashPoint, SimulatedCrash, SinkContract
 from tests.kafka.jobs import embedded, sink, source
 from tests.servers.kafka import KafkaServer
 from tests.servers.topics import Topics
@@ -63,6 +63,18 @@ def assert_exact(topics: Topics, out: str) -> None:
             numbers[key].append(int(value.partition(b":")[2]))
     assert all(len(found) == 1 for found in places.values()), "a key is in two partitions"
     assert numbers == {str(key).encode(): list(range(key, RECORDS, 10)) for key in range(10)}
+
+
+class TestContract(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _topic(self, topics: Topics) -> None:
+        self.topics, self.topic = topics, topics.create(2)
+
+    def sink(self, folder: Path) -> Sink:
+        return sink(self.topics, self.topic)
+
+    def visible(self, folder: Path) -> list[Any]:
+        return [value.decode() for value in self.topics.values(self.topic)]
 
 
 def test_every_guarantee_writes_every_record(topics: Topics, tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from penstock.datastream.functions import ProcessWindowFunction
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.errors import ConfigurationError, JobFailedError
 from penstock.records import Columns, SideRows
-from penstock.testing import ListSink
-from tests.connectors.reading import drain, read
+from penstock.testing import ListSink, SourceContract
+from penstock.testing.contracts import drain
 from tests.kafka.jobs import embedded, environment, sink, source
 from tests.servers.kafka import KafkaServer
 from tests.servers.topics import Topics
@@ -65,20 +65,15 @@ def test_every_record_of_every_partition_is_read_in_order_with_its_timestamp(top
     }
 
 
-def test_block_sizes_and_a_restore_at_every_epoch_change_nothing(topics: Topics) -> None:
-    topic = filled(topics)
-    built = source(topics, topic).build()
-    assert drain(built, block_size=3, max_records=11, restore_each_epoch=True) == drain(built)
+class TestContract(SourceContract):
+    records = 60
 
+    @pytest.fixture(autouse=True)
+    def _filled(self, topics: Topics) -> None:
+        self.topics, self.topic = topics, filled(topics)
 
-def test_a_range_is_read_again_the_same_by_the_same_and_by_another_reader(topics: Topics) -> None:
-    built = source(topics, filled(topics, 1)).build()
-    (split,) = built.create_enumerator().plan(now_ms=0, max_records=12).ranges
-    reader = built.create_reader()
-    first = read(reader, split)
-    assert len(first) == 12
-    assert read(reader, split) == first
-    assert read(built.create_reader(), split, 5) == first
+    def source(self, folder: Path) -> Source:
+        return source(self.topics, self.topic).build()
 
 
 def test_aborted_transactions_and_markers_are_skipped_and_end_no_epoch_early(topics: Topics) -> None:

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.common import Row, RowKind
+from penstock.connectors.base import Sink
 from penstock.connectors.postgres import PostgresError, PostgresSink
 from penstock.connectors.postgres.committer import TransactionCommitter
 from penstock.errors import BadRecordError, ConfigurationError, FencedError
-from penstock.records import Columns
-from penstock.testing import CrashPlan, CrashPoint
+from penstock.records import Block, Columns, Rows
+from penstock.testing import CrashPlan, CrashPoint, SinkContract
 from tests.postgres.jobs import (
     MAX,
     append_sink,
@@ -41,6 +42,22 @@ def written(postgres: PostgresServer, table: str, folder: Path, blocks: Any, col
     _, committer, output = staged(sink, folder, 1, blocks)
     committer.commit(1, output)
     committer.close()
+
+
+class TestContract(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _table(self, postgres: PostgresServer, table: str) -> None:
+        self.postgres, self.table = postgres, table
+        postgres.sql(f"create table {table} (text text)")
+
+    def sink(self, folder: Path) -> Sink:
+        return append_sink(self.postgres.conninfo, self.table, columns=["text"])
+
+    def block(self, values: list[str]) -> Block:
+        return Rows([(value,) for value in values])
+
+    def visible(self, folder: Path) -> list[Any]:
+        return [text for (text,) in self.postgres.sql(f"select text from {self.table}")]
 
 
 def test_a_job_appends_and_upserts_every_record(postgres: PostgresServer, table: str, tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from penstock.common import Types, WatermarkStrategy
+from penstock.connectors.base import Source
 from penstock.connectors.postgres import PostgresError, PostgresSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError
-from penstock.testing import CrashPlan
+from penstock.testing import CrashPlan, SourceContract
 from tests.postgres.jobs import append_sink, embedded
 from tests.servers.postgres import PostgresServer
 
@@ -41,6 +42,18 @@ def read_all(made: PostgresSource, *, block_size: int = 4, max_records: int | No
             reader.close()
             return found
     raise AssertionError("it does not end")
+
+
+class TestContract(SourceContract):
+    records = 60
+
+    @pytest.fixture(autouse=True)
+    def _table(self, postgres: PostgresServer, table: str) -> None:
+        self.postgres, self.table = postgres, table
+        postgres.sql(f"create table {table} as select n as id, 'v' || n as v from generate_series(1, 60) n")
+
+    def source(self, folder: Path) -> Source:
+        return source(self.postgres, f"select id, v from {self.table}", "id")
 
 
 @pytest.mark.parametrize("count", [0, 1, 6, 7, 21, 22, 100])
