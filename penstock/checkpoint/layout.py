@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.protocol.ids import Attempt, CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Epoch, Generation
 
 JOB = "job.json"
 STATISTICS = "checkpoint-statistics.json"
@@ -56,7 +56,7 @@ def file_name_part(text: str) -> str:
     return f"{cleaned}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
-def state_name(vertex: str, subtask: int, attempt: Attempt | str) -> str:
+def state_name(vertex: str, subtask: int, attempt: str) -> str:
     """The attempt is in the name: a zombie's late upload lands beside its successor's file, never over it."""
     return f"{file_name_part(vertex)}-{subtask}-{file_name_part(attempt)}{_STATE_SUFFIX}"
 

@@ -124,13 +124,13 @@ class _CollectionReader(SplitReader):
             yield Rows(part)
 
 
-Delivery: TypeAlias = Callable[[int, list[Any]], None]
+HandOver: TypeAlias = Callable[[int, list[Any]], None]
 
-deliveries: dict[str, Delivery] = {}
+deliveries: dict[str, HandOver] = {}
 """Who takes the values, by sink id. Set before the job starts; called by the committing thread with an epoch and the
 values committed with it, in order, each epoch once. Putting a new callable in starts anew."""
 
-_delivered: dict[str, tuple[Delivery, int]] = {}  # the last epoch each callable got, across committers of a restart
+_delivered: dict[str, tuple[HandOver, int]] = {}  # the last epoch each callable got, across committers of a restart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

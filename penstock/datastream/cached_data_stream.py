@@ -21,7 +21,7 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.cache import CacheSink, CacheSource
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.keyed_stream import KeyedStream
-from penstock.datastream.program import Edge, Origin
+from penstock.datastream.program import Origin, ProgramEdge
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.source import SourceOperator
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lineage:
+class _CachedUpstream:
     """How the stream is computed: kept for the case that its cache is not there when a later program wants it."""
 
     nodes: dict[NodeId, StreamNode]
-    edges: list[Edge]
+    edges: list[ProgramEdge]
     frames: dict[NodeId, Any]
     bounded_frames: set[NodeId]
     origins: list[Origin]
@@ -54,7 +54,7 @@ class CachedDataStream(DataStream):
             )
         self._folder: str | None = None
         self._client: JobClient | None = None
-        self._lineage: _Lineage | None = None
+        self._lineage: _CachedUpstream | None = None
         self._program: Any = stream._env._nodes  # a new one is begun with every execute()
         super().__init__(stream._env, stream._origins, stream._type)
         self._spill()
@@ -97,7 +97,7 @@ class CachedDataStream(DataStream):
             more = {edge.source for edge in env._edges if edge.target in found} - found
             grown = bool(more)
             found |= more
-        self._lineage = _Lineage(
+        self._lineage = _CachedUpstream(
             nodes={node: env._nodes[node] for node in sorted(found)},
             edges=[edge for edge in env._edges if edge.target in found],
             frames={node: frame for node, frame in env._spark_frames.items() if node in found},

@@ -17,7 +17,7 @@ from penstock.datastream.ends import DataStreamSink as DataStreamSink
 from penstock.datastream.ends import Ends
 from penstock.datastream.misuse import check_function, describe, no_such_verb, what
 from penstock.datastream.placement import OperatorSettings, PartitioningVerbs
-from penstock.datastream.program import Edge, LeftBehind, Origin, captured
+from penstock.datastream.program import LeftBehind, Origin, ProgramEdge, captured
 from penstock.errors import JobDefinitionError
 from penstock.functions import (
     FilterFunction,
@@ -161,7 +161,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         for origin in self._origins:
             self._env._earlier.recall(self._env, origin.node)
             self._env._edges.append(
-                Edge(
+                ProgramEdge(
                     source=origin.node.id,
                     target=node.id,
                     partitioner=self._partitioner,

@@ -17,7 +17,7 @@ from penstock.protocol.ids import NodeId
 if TYPE_CHECKING:
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.data_stream import DataStream
-    from penstock.datastream.program import Edge, Origin
+    from penstock.datastream.program import Origin, ProgramEdge
 
 
 class KeysNeededError(JobDefinitionError, AttributeError):
@@ -73,7 +73,7 @@ def call_site() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def check_program(nodes: Mapping[NodeId, StreamNode], edges: Iterable[Edge], config: ExecutionConfig) -> None:
+def check_program(nodes: Mapping[NodeId, StreamNode], edges: Iterable[ProgramEdge], config: ExecutionConfig) -> None:
     """What can only be told when the program is complete. (What graphs themselves forbid is in `StreamGraph.validate`.)"""
     inputs: dict[NodeId, list[NodeId]] = {}
     for edge in edges:

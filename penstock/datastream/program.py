@@ -41,7 +41,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class ProgramEdge:
     """An edge as built; without a partitioner it becomes forward or rebalance once parallelisms are final."""
 
     source: NodeId

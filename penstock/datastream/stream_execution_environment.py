@@ -23,7 +23,7 @@ from penstock.datastream.environment_settings import EnvironmentSettings, Runtim
 from penstock.datastream.environment_sources import EnvironmentSources
 from penstock.datastream.iterative_stream import OpenIteration, settle
 from penstock.datastream.misuse import call_site, check_program
-from penstock.datastream.program import EarlierPrograms, Edge, LeftBehind, Origin, captured
+from penstock.datastream.program import EarlierPrograms, LeftBehind, Origin, ProgramEdge, captured
 from penstock.driver.client import JobClient
 from penstock.driver.description import JobDescription
 from penstock.engine.settings import JobSettings
@@ -63,7 +63,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
 
     def _reset(self) -> None:
         self._nodes: dict[NodeId, StreamNode] = {}
-        self._edges: list[Edge] = []
+        self._edges: list[ProgramEdge] = []
         self._spark_frames: dict[NodeId, Any] = {}
         self._bounded_frames: set[NodeId] = set()
         self._side_types: dict[tuple[NodeId, str], TypeInformation] = {}

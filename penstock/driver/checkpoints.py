@@ -21,7 +21,7 @@ from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committ
 from penstock.driver import rescaling
 from penstock.driver.checkpoint_statistics import StatisticsKeeper
 from penstock.driver.description import JobDescription
-from penstock.driver.faults import CrashPoint
+from penstock.driver.faults import KillPoint
 from penstock.driver.planning import PlannedEpoch
 from penstock.driver.requests import PendingSavepoint, answer_checkpoint, refuse
 from penstock.driver.sink_commits import SinkCommits
@@ -94,7 +94,7 @@ class Checkpoints:
         uploads: UploadWatch,
         statistics: StatisticsKeeper,
         clock: Callable[[], int],
-        reach: Callable[[CrashPoint, int], None],
+        reach: Callable[[KillPoint, int], None],
         epoch_ended: Callable[[PlannedEpoch, Mapping[TaskId, TaskAck]], bool],
         checkpoint_completed: Callable[[Manifest], None],
     ) -> None:

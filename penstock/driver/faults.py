@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Literal, TypeAlias
 
-CrashPoint: TypeAlias = Literal[
+KillPoint: TypeAlias = Literal[
     "before-run",
     "before-manifest",
     "after-manifest",
@@ -22,7 +22,7 @@ CrashPoint: TypeAlias = Literal[
 ]
 
 
-def reach(point: CrashPoint, epoch: int) -> None:
+def reach(point: KillPoint, epoch: int) -> None:
     wanted = os.environ.get("PENSTOCK_FAULT")
     if not wanted:
         return

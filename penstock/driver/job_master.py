@@ -32,7 +32,7 @@ from penstock.driver.reporting import JobAccumulators, epoch_report
 from penstock.driver.requests import CheckpointRequest, PendingRescale, PendingSavepoint, Requests
 from penstock.driver.rescaling import Rescales
 from penstock.driver.sink_commits import SinkCommits
-from penstock.driver.sources import SourcePlanner
+from penstock.driver.sources import JobSources
 from penstock.driver.waiting import EpochBounds, LatencyTracker
 from penstock.engine.messages import EpochPlan, EpochReport, TaskAck
 from penstock.errors import FencedError, PenstockError, ProtocolError
@@ -51,7 +51,7 @@ class JobMaster:
         storage: CheckpointStorage | None,
         *,
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
-        reach: Callable[[faults.CrashPoint, int], None] = faults.reach,
+        reach: Callable[[faults.KillPoint, int], None] = faults.reach,
     ) -> None:
         self.reach = reach  # called at the named points where a test may kill the driver
         self.job = job
@@ -87,7 +87,7 @@ class JobMaster:
         self.graph_version = 0
         self._parallelism_known = False  # until the first recovery: the job may have been rescaled by an earlier driver
         self._rescales = Rescales(job.settings.autoscale)
-        self._sources = SourcePlanner(job.sources, self._admission, job.alignments)
+        self._sources = JobSources(job.sources, self._admission, job.alignments)
         self.uploads = UploadWatch()
         self.statistics = StatisticsKeeper(storage, clock)
         self.accumulators = JobAccumulators()

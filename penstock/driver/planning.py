@@ -25,7 +25,7 @@ from penstock.checkpoint.storage import CheckpointStorage
 from penstock.driver.description import JobDescription
 from penstock.driver.plan_log import PlanLog
 from penstock.driver.requests import PendingSavepoint, Requests, next_asked
-from penstock.driver.sources import SourcePlanner
+from penstock.driver.sources import JobSources
 from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.functions.connectors import Json
 from penstock.graph.iterations import Loop
@@ -144,7 +144,7 @@ class EpochPlanner:
         self,
         job: JobDescription,
         storage: CheckpointStorage | None,
-        sources: SourcePlanner,
+        sources: JobSources,
         requests: Requests,
         *,
         generation: Generation,

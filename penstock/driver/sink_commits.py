@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.manifest_file import unpack_committables
 from penstock.checkpoint.storage import CheckpointStorage
-from penstock.driver.faults import CrashPoint
+from penstock.driver.faults import KillPoint
 from penstock.driver.waiting import CommitTime, LatencyTracker
 from penstock.errors import FINAL_ERRORS, CheckpointFailedError, FencedError
 from penstock.functions.connectors import Committer, Sink
@@ -33,7 +33,7 @@ class SinkCommits:
         sinks: Mapping[str, Sink],
         storage: CheckpointStorage | None,
         *,
-        reach: Callable[[CrashPoint, int], None],
+        reach: Callable[[KillPoint, int], None],
         timeout_ms: float,
         now_ms: Callable[[], int],
         latency: LatencyTracker,
@@ -179,7 +179,7 @@ class _Background:
         self,
         epoch: int,
         commits: Sequence[_Commit],
-        reach: Callable[[CrashPoint, int], None],
+        reach: Callable[[KillPoint, int], None],
         now_ms: Callable[[], int],
         *,
         alone: bool,

@@ -84,7 +84,7 @@ class SourceAlignment:
         return {split: mark for part in self._watermarks.get(operator_id, {}).values() for split, mark in part.items()}
 
 
-class SourcePlanner:
+class JobSources:
     def __init__(
         self,
         sources: Mapping[str, Source],

@@ -10,7 +10,6 @@ VertexId = NewType("VertexId", int)  # a vertex of the JobGraph: one chain of op
 Epoch = NewType("Epoch", int)  # counts from 1; epoch n ends with barrier n
 CheckpointId = NewType("CheckpointId", int)  # the epoch whose end it records
 Generation = NewType("Generation", int)  # one more for every driver that takes a job folder over
-Attempt = NewType("Attempt", str)  # one run of one subtask in one epoch; unique
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -21,7 +21,7 @@ class UnreachableError(PenstockError):
     """Nobody answers at the address."""
 
 
-class StrangerError(PenstockError):
+class UnknownServerError(PenstockError):
     """Somebody answers who does not know the token."""
 
 
@@ -42,7 +42,7 @@ class Endpoint:
         raw: bytes | None = None,
         timeout_s: float = 30.0,
     ) -> Answer:
-        """The answer, whatever its status; UnreachableError if there is none within the time. StrangerError, before anything
+        """The answer, whatever its status; UnreachableError if there is none within the time. UnknownServerError, before anything
         is asked, if the other side does not prove that it knows the token."""
         target = path + (f"?{urlencode(query)}" if query else "")
         headers = {"Content-Type": "application/json" if raw is None else "application/octet-stream"}
@@ -73,7 +73,7 @@ class Endpoint:
         response = connection.getresponse()
         theirs = challenge.server_is_known(token, mine, _document(response.read(_LONGEST_GREETING)))
         if theirs is None:
-            raise StrangerError(
+            raise UnknownServerError(
                 f"what answers at {self.address} (status {response.status}) does not know the token, and was told nothing: it is "
                 "another program, or a dispatcher with another token. Give that one's with PENSTOCK_TOKEN or --token-file"
             )

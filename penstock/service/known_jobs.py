@@ -20,7 +20,7 @@ from penstock.driver.control import state_browser
 from penstock.driver.control.answers import Answer, refuse
 from penstock.driver.control.control import operation_document
 from penstock.driver.control.home import JobFolder, JobHome, is_running, read_json, write_json
-from penstock.service.endpoint import Endpoint, StrangerError, UnreachableError
+from penstock.service.endpoint import Endpoint, UnknownServerError, UnreachableError
 from penstock.service.submission import Submission, ended, facts_without_a_job
 
 TERMINAL = ("FINISHED", "FAILED", "CANCELED")
@@ -51,7 +51,7 @@ class KnownJob:
                 answer = endpoint.ask("GET", f"/jobs/{self.job_id}/facts", timeout_s=_ASK_TIMEOUT_S)
                 if answer.status == 200:
                     return answer.body
-            except (UnreachableError, StrangerError):
+            except (UnreachableError, UnknownServerError):
                 pass  # it ends just now, or is too busy: what it wrote a second ago will do
         written = _written(self.folder)
         if written is not None and written["state"] in TERMINAL:
@@ -72,7 +72,7 @@ class KnownJob:
         if endpoint is not None:
             try:
                 return endpoint.ask(method, path, query, body)
-            except (UnreachableError, StrangerError) as error:
+            except (UnreachableError, UnknownServerError) as error:
                 if method != "GET":
                     return refuse(409, f"the driver of job {self.job_id} does not answer just now: {error}")
         facts = self.facts()

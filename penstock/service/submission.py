@@ -18,7 +18,7 @@ from penstock.driver.control.facts import VERSION
 from penstock.driver.control.home import JobFolder, JobHome, this_process
 from penstock.driver.life_cycle import Failure
 from penstock.service.program import Program
-from penstock.service.uploads import Uploads
+from penstock.service.uploads import UploadedPrograms
 
 _FORMAT = 1
 # What only that start was about, and what a submission has a field for.
@@ -72,7 +72,7 @@ class Submission:
         return Submission(program=Program(**program), **values)
 
 
-def asked_for(submission: Submission, uploads: Uploads) -> dict[str, Any]:
+def asked_for(submission: Submission, uploads: UploadedPrograms) -> dict[str, Any]:
     """How a job was submitted, in REST's words: to ask for the same again, from a savepoint for one. Without what only that
     start was about, and without secrets, which whoever asks again has to know."""
     program = submission.program

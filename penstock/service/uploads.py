@@ -26,7 +26,7 @@ class UploadError(PenstockError):
     """What was sent is not a program that can be kept."""
 
 
-class Uploads:
+class UploadedPrograms:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

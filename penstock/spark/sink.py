@@ -28,8 +28,8 @@ from penstock.spark.sink_writes import (
     DeltaWrite,
     IcebergWrite,
     ParquetWrite,
-    Target,
     Write,
+    WriteTarget,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SparkSink(Sink):
             raise ConfigurationError("SparkSink.delta: give either a path or a table")
         if taken := sorted({"txnAppId", "txnVersion", "userMetadata"} & set(options or {})):
             raise ConfigurationError(f"SparkSink.delta: the sink needs the option {taken[0]} itself")
-        target = Target(
+        target = WriteTarget(
             format="delta",
             path=path,
             table=table,
@@ -94,7 +94,7 @@ class SparkSink(Sink):
         """Exactly once: the snapshot that an append makes carries the commit's name, which is looked for before one. `table` is
         named with its catalog; the first epoch creates it if it is not there. Needs Iceberg's jar and a catalog in the session."""
         _require(table, "SparkSink.iceberg: no table is given")
-        target = Target(
+        target = WriteTarget(
             format="iceberg", table=table, partition_by=_partitions(partition_by, schema), options=dict(options or {})
         )
         return SparkSink("iceberg", IcebergWrite(target), schema)
@@ -117,7 +117,7 @@ class SparkSink(Sink):
         if path is not None and table is not None:
             raise ConfigurationError("SparkSink.format: give a path or a table, not both")
         _require(format, "SparkSink.format: no format is given")
-        target = Target(
+        target = WriteTarget(
             format=format,
             path=path,
             table=table,

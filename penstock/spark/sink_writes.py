@@ -31,7 +31,7 @@ Write: TypeAlias = "Callable[[DataFrame, Commit], None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class WriteTarget:
     """Where a write goes, and how."""
 
     format: str
@@ -54,7 +54,7 @@ class Target:
 class AppendWrite:
     """At least once: nothing tells a repeated write."""
 
-    target: Target
+    target: WriteTarget
 
     def __call__(self, frame: DataFrame, commit: Commit) -> None:
         self.target.write(frame)
@@ -74,7 +74,7 @@ class ParquetWrite:
 
 @dataclass(frozen=True, slots=True)
 class DeltaWrite:
-    target: Target
+    target: WriteTarget
 
     def __call__(self, frame: DataFrame, commit: Commit) -> None:
         options = delta_options(commit, self._history(frame.sparkSession))
@@ -137,7 +137,7 @@ class IcebergWrite:
     """The snapshot that an append makes carries the commit's name. Only snapshots that the table's present state comes from
     count: one that was rolled back is written again."""
 
-    target: Target
+    target: WriteTarget
 
     def __call__(self, frame: DataFrame, commit: Commit) -> None:
         table, session = self.target.table, frame.sparkSession

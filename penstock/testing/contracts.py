@@ -26,12 +26,12 @@ from penstock.checkpoint.storage import CheckpointStorage, open_storage
 from penstock.functions.connectors import Committer, Sink, Source, SplitRange, SplitReader, WriterContext
 from penstock.records import Block, Columns, Rows
 
-Record: TypeAlias = tuple[Any, int | None]  # a value (of columns: a row as a dict) and its timestamp
+ReadValue: TypeAlias = tuple[Any, int | None]  # a value (of columns: a row as a dict) and its timestamp
 
 
-def records_of(blocks: Iterable[Block], block_size: int) -> list[Record]:
+def records_of(blocks: Iterable[Block], block_size: int) -> list[ReadValue]:
     """Values with their timestamps. No block may be empty or larger than `block_size`."""
-    records: list[Record] = []
+    records: list[ReadValue] = []
     for block in blocks:
         assert 0 < len(block) <= block_size, f"a block of {len(block)} records where {block_size} were allowed"
         values = block.batch.to_pylist() if isinstance(block, Columns) else block.values
@@ -41,18 +41,18 @@ def records_of(blocks: Iterable[Block], block_size: int) -> list[Record]:
     return records
 
 
-def read(reader: SplitReader, split: SplitRange, block_size: int = 10_000) -> list[Record]:
+def read(reader: SplitReader, split: SplitRange, block_size: int = 10_000) -> list[ReadValue]:
     """The records of one range."""
     return records_of(reader.read(split, block_size), block_size)
 
 
 def drain(
     source: Source, *, max_records: int | None = None, block_size: int = 10_000, restore_each_epoch: bool = False
-) -> dict[str, list[Record]]:
+) -> dict[str, list[ReadValue]]:
     """All records of a bounded source, by split. `restore_each_epoch` replaces the enumerator after every plan by a new one
     that got the plan's state as JSON."""
     enumerator, reader = source.create_enumerator(), source.create_reader()
-    records: dict[str, list[Record]] = {}
+    records: dict[str, list[ReadValue]] = {}
     ordinals: dict[str, int] = {}
     ended: set[str] = set()
     try:

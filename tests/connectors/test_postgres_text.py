@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common import Row, RowKind
-from penstock.connectors.postgres.encoding import Encoder, Segment
+from penstock.connectors.postgres.encoding import CopyEncoder, Segment
 from penstock.connectors.postgres.table import Column, Table
 from penstock.errors import BadRecordError
 from penstock.records import Columns, Rows
@@ -25,9 +25,9 @@ TYPES = {
 }
 
 
-def encoder(types: dict[str, str], keys: tuple[str, ...] = ()) -> Encoder:
+def encoder(types: dict[str, str], keys: tuple[str, ...] = ()) -> CopyEncoder:
     columns = [Column(name=n, type=t, not_null=False, writable=True, has_default=False) for n, t in types.items()]
-    return Encoder(Table(name="t", columns=tuple(columns)), tuple(types), keys=keys, sink="PostgresSink out")
+    return CopyEncoder(Table(name="t", columns=tuple(columns)), tuple(types), keys=keys, sink="PostgresSink out")
 
 
 def parsed(segment: Segment) -> list[list[str | None]]:

@@ -19,7 +19,7 @@ from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.admission import Admission
-from penstock.driver.sources import SourceAlignment, SourcePlanner
+from penstock.driver.sources import JobSources, SourceAlignment
 from penstock.engine.messages import TaskAck
 from penstock.errors import JobDefinitionError
 from penstock.protocol.events import MIN_WATERMARK
@@ -67,13 +67,13 @@ class Counting(Source, SplitEnumerator):
         return SourcePlan(ranges=tuple(ranges), state=dict(self.positions), finished=False)
 
 
-def planner(**sources: Counting) -> SourcePlanner:
-    made = SourcePlanner(dict(sources), Admission(most=None, target_ms=None), dict.fromkeys(sources, GROUP))
+def planner(**sources: Counting) -> JobSources:
+    made = JobSources(dict(sources), Admission(most=None, target_ms=None), dict.fromkeys(sources, GROUP))
     made.restart({})
     return made
 
 
-def read(made: SourcePlanner, now: int) -> dict[str, list[str]]:
+def read(made: JobSources, now: int) -> dict[str, list[str]]:
     """By source, the splits that get records."""
     ranges, _ = made.plan(now, None)
     return {name: [r.split for r in source.ranges if r.start != r.end] for name, source in ranges.items()}

@@ -13,7 +13,7 @@ from penstock.driver.admission import Admission
 from penstock.driver.description import JobDescription
 from penstock.driver.planning import EpochInput, EpochPlanner, SparkInput
 from penstock.driver.requests import Requests, SavepointRequest
-from penstock.driver.sources import SourcePlanner
+from penstock.driver.sources import JobSources
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.errors import FencedError, StorageError
 from penstock.protocol.ids import Generation, TaskId, VertexId
@@ -36,7 +36,7 @@ def planner_of(
     requests: Requests | None = None,
     generation: int = 1,
 ) -> EpochPlanner:
-    sources = SourcePlanner(job.sources, Admission(most=None, target_ms=None))
+    sources = JobSources(job.sources, Admission(most=None, target_ms=None))
     planner = EpochPlanner(job, storage, sources, requests or Requests(), generation=Generation(generation))
     planner.restart(None)
     return planner

@@ -14,7 +14,7 @@ from penstock.checkpoint.storage import LocalStorage
 from penstock.common import WatermarkStrategy
 from penstock.connectors.base import Sink, WriterContext
 from penstock.connectors.kafka import DeliveryGuarantee, KafkaError
-from penstock.connectors.kafka.committer import Marker, TransactionCommitter
+from penstock.connectors.kafka.committer import KafkaCommitter, Marker
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import ConfigurationError, CorruptSnapshotError, FencedError, StorageError
 from penstock.records import Rows
@@ -131,14 +131,14 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException) 
     """The committer's next commit_transaction raises before or after it has done its work."""
     fired: list[str] = []
     kept: list[Any] = []  # a process that dies does not say goodbye to its broker: nor does its producer here
-    begin = TransactionCommitter._begin_life
+    begin = KafkaCommitter._begin_life
 
-    def begin_and_wrap(self: TransactionCommitter) -> None:
+    def begin_and_wrap(self: KafkaCommitter) -> None:
         begin(self)
         kept.append(self._producer)
         self._producer = _Interrupted(self._producer, step, error, fired)
 
-    monkeypatch.setattr(TransactionCommitter, "_begin_life", begin_and_wrap)
+    monkeypatch.setattr(KafkaCommitter, "_begin_life", begin_and_wrap)
     return fired, kept
 
 

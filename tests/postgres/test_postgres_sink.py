@@ -19,7 +19,7 @@ import pytest
 from penstock.common import Row, RowKind
 from penstock.connectors.base import Sink
 from penstock.connectors.postgres import PostgresError, PostgresSink
-from penstock.connectors.postgres.committer import TransactionCommitter
+from penstock.connectors.postgres.committer import PostgresCommitter
 from penstock.errors import BadRecordError, ConfigurationError, FencedError
 from penstock.records import Block, Columns, Rows
 from penstock.testing import CrashPlan, CrashPoint, SinkContract
@@ -105,13 +105,13 @@ def test_a_commit_whose_outcome_is_unknown_is_found_out_from_the_marker(
 ) -> None:
     create_tables(postgres, table)
     fired: list[str] = []
-    begin = TransactionCommitter._begin_life
+    begin = PostgresCommitter._begin_life
 
-    def begin_and_wrap(self: TransactionCommitter) -> None:
+    def begin_and_wrap(self: PostgresCommitter) -> None:
         begin(self)
         self._connection = _LostAnswer(self._connection, step, fired)
 
-    monkeypatch.setattr(TransactionCommitter, "_begin_life", begin_and_wrap)
+    monkeypatch.setattr(PostgresCommitter, "_begin_life", begin_and_wrap)
     job = embedded(tmp_path, counting(postgres.conninfo, table), MAX)
     job.run()
     if step == "before":  # lost again on a new connection: the job goes back to its checkpoint

@@ -18,7 +18,7 @@ from penstock.driver.control import challenge
 from penstock.driver.control.answers import Answer
 from penstock.driver.control.challenge import Challenge
 from penstock.driver.control.control_server import ControlServer
-from penstock.service.endpoint import Endpoint, StrangerError
+from penstock.service.endpoint import Endpoint, UnknownServerError
 
 TOKEN = "the-token-of-this-test"
 Reply = Callable[[str, dict[str, str]], tuple[int, Any]]
@@ -77,7 +77,7 @@ def _reflects(path: str, headers: dict[str, str]) -> tuple[int, Any]:
 )
 def test_an_impostor_hears_neither_token_nor_request(reply: Reply) -> None:
     with impostor(reply) as (address, heard):
-        with pytest.raises(StrangerError, match="does not know the token"):
+        with pytest.raises(UnknownServerError, match="does not know the token"):
             Endpoint(address, TOKEN).ask("POST", "/jobs", body={"entry": "secret.py"})
         assert len(heard) == 1
         assert TOKEN not in heard[0]

@@ -26,7 +26,7 @@ from penstock.engine.sampling import Sample
 from penstock.errors import NoCheckpointError, NoResourceAvailableError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.service.documents.jobs import details
-from penstock.service.endpoint import Endpoint, StrangerError
+from penstock.service.endpoint import Endpoint, UnknownServerError
 from tests.driver.jobs import endless, eventually
 
 
@@ -76,7 +76,7 @@ def test_control_files_are_for_their_owner_only_and_a_wrong_token_is_refused(tmp
             assert stat.S_IMODE(os.stat(folder.path / name).st_mode) == 0o600
         good = _endpoint(tmp_path, job_id)
         assert Endpoint(good.address).ask("GET", f"/jobs/{job_id}/facts").status == 401
-        with pytest.raises(StrangerError, match="was told nothing"):
+        with pytest.raises(UnknownServerError, match="was told nothing"):
             Endpoint(good.address, "wrong").ask("GET", f"/jobs/{job_id}/facts")
         facts = good.ask("GET", f"/jobs/{job_id}/facts").body
         assert facts["configuration"]["my.password"] == "******"

@@ -32,13 +32,13 @@ from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.service.dispatcher import Dispatcher
 from penstock.service.documents import checkpoints, jobs
 from penstock.service.dry_run import plan_of
-from penstock.service.endpoint import Endpoint, StrangerError
+from penstock.service.endpoint import Endpoint, UnknownServerError
 from penstock.service.program import Program
 from penstock.service.prometheus import METRICS
 from penstock.service.rest import programs
 from penstock.service.rest.app import create_app
 from penstock.service.submission import Submission, asked_for
-from penstock.service.uploads import Uploads
+from penstock.service.uploads import UploadedPrograms
 from tests.driver.jobs import endless, eventually
 from tests.service.programs import ENDLESS, FAILING, program
 from tests.service.served import served
@@ -456,7 +456,7 @@ def test_commands_prove_the_token_to_the_dispatcher_and_do_not_send_it(dispatche
         assert endpoint.ask("GET", "/jobs").status == 200
         assert endpoint.ask("GET", "/v1/jobmanager/metrics", {"get": "ä b,c&d"}).status == 200
         assert endpoint.ask("POST", "/programs/upload", {"name": "my.py"}, raw=b"print()" * 100_000).status == 200
-        with pytest.raises(StrangerError):
+        with pytest.raises(UnknownServerError):
             Endpoint(address, "other").ask("GET", "/jobs")
         assert len(seen) == 7
         assert not [line for line in seen if "s3cret" in line or "other" in line]
@@ -476,7 +476,7 @@ def test_a_home_folder_that_is_full_is_told_as_such(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Uploads, "add", full)
+    monkeypatch.setattr(UploadedPrograms, "add", full)
     refused = rest.post("/programs/upload", params={"name": "a.py"}, content=b"x")
     assert (refused.status_code, "No space left" in refused.json()["errors"][0]) == (507, True)
     assert rest.delete("/cluster").status_code == 404, "a test serves it, and ends it"

@@ -139,7 +139,7 @@ class MarkerTopic:
 _log = logging.getLogger("penstock.kafka")
 
 
-class TransactionCommitter(StagedCommitter):
+class KafkaCommitter(StagedCommitter):
     """Its transactional id is the same in every attempt, so that a newer attempt fences the older one, and ends what
     that left open, before it looks at the marker."""
 

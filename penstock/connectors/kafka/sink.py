@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.connectors.builder_arguments import text
 from penstock.connectors.kafka.client import Cluster, confluent_kafka, property_value
-from penstock.connectors.kafka.committer import TransactionCommitter
+from penstock.connectors.kafka.committer import KafkaCommitter
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from penstock.connectors.kafka.writer import MessageWriter, SendingWriter, check_topic
 from penstock.errors import ConfigurationError
@@ -43,7 +43,7 @@ class KafkaSink(Sink):
     def create_committer(self, sink_id: str) -> Committer:
         if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE:
             assert self._prefix is not None
-            return TransactionCommitter(self._cluster, sink_id, self._prefix, self._topic)
+            return KafkaCommitter(self._cluster, sink_id, self._prefix, self._topic)
         return _NothingToCommit(self._cluster, self._topic, f"KafkaSink {sink_id}")
 
 

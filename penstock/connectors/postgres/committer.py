@@ -107,7 +107,7 @@ _CREATING = (
 _MEMORY = "select set_config('work_mem', '64MB', false), set_config('temp_buffers', '64MB', false)"
 
 
-class TransactionCommitter(KeepsConnection, StagedCommitter):
+class PostgresCommitter(KeepsConnection, StagedCommitter):
     commits_beside_next_epoch = True  # the database works while the slots do
 
     def __init__(

@@ -70,7 +70,7 @@ def unpack(data: bytes) -> list[Segment]:
     return [Segment(columns=columns, rows=rows, data=rows_) for columns, rows, rows_ in pickle.loads(data)]
 
 
-class Encoder:
+class CopyEncoder:
     """`columns` names the fields of values that have no names; None: the values' own. With `keys` a column says of each row
     whether it deletes; without, a row that does not insert is an error."""
 

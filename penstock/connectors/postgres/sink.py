@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from penstock.connectors.builder_arguments import names, positive, text
 from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database, connection_string
-from penstock.connectors.postgres.committer import TransactionCommitter
-from penstock.connectors.postgres.encoding import Encoder, Segment, merge, pack
+from penstock.connectors.postgres.committer import PostgresCommitter
+from penstock.connectors.postgres.encoding import CopyEncoder, Segment, merge, pack
 from penstock.connectors.postgres.rejected import MOST_REJECTED, Trial, rejected_segment
 from penstock.connectors.postgres.table import describe
 from penstock.connectors.staging import StagingWriter
@@ -35,7 +35,7 @@ class RowWriter(StagingWriter[Segment]):
     ) -> None:
         super().__init__(context)
         self._database, self._table, self._columns, self._keys = database, table, columns, keys
-        self._encoder: Encoder | None = None
+        self._encoder: CopyEncoder | None = None
         self._trial: Trial | None = None
         self._rejecting, self._rejected = rejecting, 0
 
@@ -85,7 +85,7 @@ class RowWriter(StagingWriter[Segment]):
     def _name(self) -> str:
         return f"PostgresSink {self.context.sink_id}"
 
-    def _create_encoder(self) -> Encoder:
+    def _create_encoder(self) -> CopyEncoder:
         connection = self._database.connect()
         try:
             table = describe(self._database, connection, self._table, self._name)
@@ -94,7 +94,7 @@ class RowWriter(StagingWriter[Segment]):
         if self._keys:
             table.check_keys(self._keys, self._name)
         self._trial = Trial(self._database, table, self._name)
-        return Encoder(table, self._columns, keys=self._keys, sink=self._name)
+        return CopyEncoder(table, self._columns, keys=self._keys, sink=self._name)
 
 
 def _part(block: Block, start: int, end: int) -> Block:
@@ -132,7 +132,7 @@ class PostgresSink(Sink):
         )
 
     def create_committer(self, sink_id: str) -> Committer:
-        return TransactionCommitter(
+        return PostgresCommitter(
             self._database, self._table, self._keys, sink_id, columns=self._columns, rejected=self._rejected
         )
 

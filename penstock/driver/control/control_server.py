@@ -24,13 +24,13 @@ _LARGEST_BODY = 1 << 20
 _IDLE_S = 30.0
 _MOST_WAITING = 64  # connections that have proved nothing
 
-Handle = Callable[[str, str, dict[str, str], Json], Answer]
+Answering = Callable[[str, str, dict[str, str], Json], Answer]
 
 
 class ControlServer:
     """Serves until `close`. The token is in nobody's hands but of those who can read the job's folder."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Answering) -> None:
         self.token = secrets.token_urlsafe(32)
         self._server = _Server(self.token, handle)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -48,7 +48,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, token: str, handle: Handle) -> None:
+    def __init__(self, token: str, handle: Answering) -> None:
         self.challenge, self.handle = Challenge(token), handle
         self._lock = threading.Lock()
         self._waiting: dict[socket.socket, None] = {}

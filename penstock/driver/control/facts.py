@@ -29,7 +29,7 @@ from penstock.graph.iterations import feedback_edges
 from penstock.graph.job_graph import JobVertex
 
 
-class Record(Protocol):
+class CheckpointOutcome(Protocol):
     @property
     def checkpoint_id(self) -> int: ...
     @property
@@ -52,7 +52,7 @@ class Statistics(Protocol):
     @property
     def restored(self) -> int: ...
     @property
-    def history(self) -> Sequence[Record]: ...
+    def history(self) -> Sequence[CheckpointOutcome]: ...
 
 
 def with_statistics(checkpoints: dict[str, Any], statistics: Statistics) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def with_statistics(checkpoints: dict[str, Any], statistics: Statistics) -> dict
     }
 
 
-def _outcome(record: Record, trigger_ms: int) -> dict[str, Any]:
+def _outcome(record: CheckpointOutcome, trigger_ms: int) -> dict[str, Any]:
     return {
         "status": record.status.upper(),
         "ack_ms": record.at_ms,
@@ -104,7 +104,7 @@ def _outcome(record: Record, trigger_ms: int) -> dict[str, Any]:
     }
 
 
-def _unreported(record: Record) -> dict[str, Any]:
+def _unreported(record: CheckpointOutcome) -> dict[str, Any]:
     """One whose epoch has no report: it failed, or an earlier driver ran it."""
     trigger_ms = record.at_ms - int(record.duration_ms)
     return {

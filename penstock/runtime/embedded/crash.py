@@ -56,6 +56,6 @@ class CrashPlan:
             self.fired.append(here)
             raise SimulatedCrash(f"simulated crash at {point!r}, occurrence {here[1]}")
 
-    def reach_driver(self, point: faults.CrashPoint, epoch: int) -> None:
+    def reach_driver(self, point: faults.KillPoint, epoch: int) -> None:
         """For a JobMaster's `reach`. There is no Spark here: before its log is after the commit."""
         self.reach("after-commit" if point == "before-spark-log" else point)

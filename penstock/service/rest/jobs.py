@@ -23,7 +23,7 @@ from penstock.service.rest.context import (
     respond,
 )
 from penstock.service.submission import Submission, asked_for
-from penstock.service.uploads import Uploads
+from penstock.service.uploads import UploadedPrograms
 
 router = APIRouter(tags=["jobs"], responses=ERRORS)
 
@@ -31,7 +31,7 @@ router = APIRouter(tags=["jobs"], responses=ERRORS)
 TriggerId = Annotated[str | None, Field(pattern="^[0-9a-f]{32}$", description="of the client's choice")]
 
 
-class SavepointRequest(BaseModel):
+class SavepointBody(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
     target_directory: str | None = Field(default=None, alias="target-directory", max_length=4096)
@@ -39,13 +39,13 @@ class SavepointRequest(BaseModel):
     triggerId: TriggerId = None
 
 
-class StopRequest(BaseModel):
+class StopBody(BaseModel):
     drain: bool = False
     targetDirectory: str | None = Field(default=None, max_length=4096)
     triggerId: TriggerId = None
 
 
-class CheckpointRequest(BaseModel):
+class CheckpointBody(BaseModel):
     checkpointType: Literal["CONFIGURED", "FULL", "INCREMENTAL"] = "CONFIGURED"
     triggerId: TriggerId = None
 
@@ -64,7 +64,7 @@ def overview(dispatcher: TheDispatcher) -> Json:
 @router.get("/jobs/{jobid}")
 def job(dispatcher: TheDispatcher, facts: Facts) -> Json:
     submission = Submission.load(dispatcher.home.job(facts["job_id"]))
-    asked = None if submission is None else asked_for(submission, Uploads(dispatcher.home.programs))
+    asked = None if submission is None else asked_for(submission, UploadedPrograms(dispatcher.home.programs))
     return documents.details(facts, bottleneck(facts), asked)
 
 
@@ -121,9 +121,9 @@ def checkpoint_config(facts: Facts) -> Json:
 
 
 @router.post("/jobs/{jobid}/checkpoints", status_code=202)
-def checkpoint(dispatcher: TheDispatcher, jobid: JobId, request: CheckpointRequest | None = None) -> JSONResponse:
+def checkpoint(dispatcher: TheDispatcher, jobid: JobId, request: CheckpointBody | None = None) -> JSONResponse:
     """Take one now; ask for its outcome at /jobs/:jobid/checkpoints/:triggerid."""
-    body = (request or CheckpointRequest()).model_dump()
+    body = (request or CheckpointBody()).model_dump()
     return respond(dispatcher.ask(jobid, "POST", f"/jobs/{jobid}/checkpoints", {}, body))
 
 
@@ -153,8 +153,8 @@ def cancel(dispatcher: TheDispatcher, jobid: JobId, mode: Literal["cancel"] = "c
 
 
 @router.post("/jobs/{jobid}/savepoints", status_code=202)
-def savepoint(dispatcher: TheDispatcher, jobid: JobId, request: SavepointRequest | None = None) -> JSONResponse:
-    body = (request or SavepointRequest()).model_dump(by_alias=True)
+def savepoint(dispatcher: TheDispatcher, jobid: JobId, request: SavepointBody | None = None) -> JSONResponse:
+    body = (request or SavepointBody()).model_dump(by_alias=True)
     return respond(dispatcher.ask(jobid, "POST", f"/jobs/{jobid}/savepoints", {}, body))
 
 
@@ -165,9 +165,9 @@ def savepoint_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) ->
 
 
 @router.post("/jobs/{jobid}/stop", status_code=202)
-def stop(dispatcher: TheDispatcher, jobid: JobId, request: StopRequest | None = None) -> JSONResponse:
+def stop(dispatcher: TheDispatcher, jobid: JobId, request: StopBody | None = None) -> JSONResponse:
     """Stop with a savepoint; ask for its outcome at /jobs/:jobid/savepoints/:triggerid."""
-    body = (request or StopRequest()).model_dump()
+    body = (request or StopBody()).model_dump()
     return respond(dispatcher.ask(jobid, "POST", f"/jobs/{jobid}/stop", {}, body))
 
 

@@ -17,7 +17,7 @@ from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.service.dry_run import plan_of
 from penstock.service.program import Program
 from penstock.service.rest.context import ERRORS, Json, TheDispatcher, not_found
-from penstock.service.uploads import UploadError, Uploads, from_form
+from penstock.service.uploads import UploadedPrograms, UploadError, from_form
 
 _UPLOAD = {
     "requestBody": {
@@ -64,8 +64,8 @@ class JobRequest(RunRequest):
     module: bool = False
 
 
-def _uploads(home: JobHome) -> Uploads:
-    return Uploads(home.programs)
+def _uploads(home: JobHome) -> UploadedPrograms:
+    return UploadedPrograms(home.programs)
 
 
 def _add_routes(router: APIRouter, *, described: bool) -> None:
@@ -123,7 +123,7 @@ def _add_routes(router: APIRouter, *, described: bool) -> None:
             raise HTTPException(400, str(error)) from error
 
 
-def _uploaded(uploads: Uploads, program_id: str, request: RunRequest) -> Program:
+def _uploaded(uploads: UploadedPrograms, program_id: str, request: RunRequest) -> Program:
     path = uploads.find(program_id)
     if path is None or path.suffix != ".py":
         not_found(f"program {program_id!r} that can be run")
