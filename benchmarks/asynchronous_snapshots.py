@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.checkpoint.storage import CheckpointStorage, LocalStorage
+from penstock.checkpoint.storage import LocalStorage, Storage
 from penstock.common import Configuration, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
@@ -30,7 +30,7 @@ KEYS = 20_000
 class SlowStorage:
     """Every state file takes `delay_s` more; all else is as fast as it was."""
 
-    def __init__(self, inner: CheckpointStorage, delay_s: float) -> None:
+    def __init__(self, inner: Storage, delay_s: float) -> None:
         self._inner, self._delay_s = inner, delay_s
         self.uploads = 0
 
@@ -64,7 +64,7 @@ def run(records: int, delay_s: float, *, asynchronous: bool, folder: str) -> dic
     totals.filter(lambda r: False).sink_to(Discard("bench"))
     job = env._describe("asynchronous snapshots")
     storage = SlowStorage(LocalStorage(tempfile.mkdtemp(dir=folder)), delay_s)
-    master = JobMaster(job, cast(CheckpointStorage, storage))
+    master = JobMaster(job, cast(Storage, storage))
     done: list[tuple[float, int]] = []
     master.on_report = lambda report: done.append((time.perf_counter(), report.records_in))
     started = time.perf_counter()

@@ -12,10 +12,10 @@ from penstock.checkpoint.manifest import (
 from penstock.checkpoint.manifest_file import pack_committables, unpack_committables
 from penstock.checkpoint.ownership import OwnerInfo, acquire, check_current, release
 from penstock.checkpoint.storage import (
-    CheckpointStorage,
     FileMissingError,
     LocalStorage,
     ObjectStorage,
+    Storage,
     open_storage,
 )
 from penstock.checkpoint.store import (
@@ -31,7 +31,6 @@ from penstock.checkpoint.store import (
 
 __all__ = [
     "AlreadyCommitted",
-    "CheckpointStorage",
     "CheckpointStore",
     "CommitOutcome",
     "Committed",
@@ -46,6 +45,7 @@ __all__ = [
     "ObjectStorage",
     "OwnerInfo",
     "StateHandle",
+    "Storage",
     "Subsumed",
     "TaskState",
     "acquire",

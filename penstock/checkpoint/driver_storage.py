@@ -6,7 +6,7 @@ import builtins
 import uuid
 from typing import Final
 
-from penstock.checkpoint.storage import CheckpointStorage, ObjectStorage
+from penstock.checkpoint.storage import ObjectStorage, Storage
 from penstock.errors import StorageError
 
 SCHEME: Final = "driver"
@@ -18,7 +18,7 @@ class DriverStorage:
     def __init__(self, max_state_size: int) -> None:
         self._max = max_state_size
         self._name = uuid.uuid4().hex
-        self._inner: CheckpointStorage = ObjectStorage(f"memory:///{self._name}")
+        self._inner: Storage = ObjectStorage(f"memory:///{self._name}")
 
     @property
     def url(self) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from penstock.checkpoint import layout
-from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.errors import CorruptSnapshotError, FencedError, StorageError
 from penstock.protocol.ids import Generation
 
@@ -69,7 +69,7 @@ def process_is_alive(owner: OwnerInfo) -> bool:
 
 
 def acquire(
-    storage: CheckpointStorage, owner: OwnerInfo, *, is_alive: Callable[[OwnerInfo], bool] = process_is_alive
+    storage: Storage, owner: OwnerInfo, *, is_alive: Callable[[OwnerInfo], bool] = process_is_alive
 ) -> Generation:
     """Take the job folder over. FencedError if a live process on `owner`'s host, other than `owner`, has it.
 
@@ -91,7 +91,7 @@ def acquire(
     )
 
 
-def renew(storage: CheckpointStorage, generation: Generation, owner: OwnerInfo) -> Generation:
+def renew(storage: Storage, generation: Generation, owner: OwnerInfo) -> Generation:
     """The next generation, for the driver that has `generation`. FencedError if another has come meanwhile, who then keeps the
     folder. Repeatable with the same `owner`: what an earlier call wrote is found."""
     following = Generation(generation + 1)
@@ -103,7 +103,7 @@ def renew(storage: CheckpointStorage, generation: Generation, owner: OwnerInfo) 
     raise AssertionError(f"{path} is there, but {generation} is the newest generation")
 
 
-def release(storage: CheckpointStorage, generation: Generation, *, now_ms: int | None = None) -> None:
+def release(storage: Storage, generation: Generation, *, now_ms: int | None = None) -> None:
     """Mark a generation as ended, so that the next driver need not ask whether its process lives. Repeatable."""
     path = layout.generation(generation)
     owner, ended_ms = _decode(storage.get(path), path)
@@ -111,7 +111,7 @@ def release(storage: CheckpointStorage, generation: Generation, *, now_ms: int |
         storage.put(path, _encode(owner, ended_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms))
 
 
-def check_current(storage: CheckpointStorage, generation: Generation) -> None:
+def check_current(storage: Storage, generation: Generation) -> None:
     """FencedError if a newer generation exists; then this driver must stop without committing anything more."""
     known = layout.generations(storage.list(layout.GENERATIONS))
     if generation not in known:
@@ -127,7 +127,7 @@ def check_current(storage: CheckpointStorage, generation: Generation) -> None:
 
 
 def _refuse_if_owned(
-    storage: CheckpointStorage, generation: Generation, newcomer: OwnerInfo, is_alive: Callable[[OwnerInfo], bool]
+    storage: Storage, generation: Generation, newcomer: OwnerInfo, is_alive: Callable[[OwnerInfo], bool]
 ) -> None:
     try:
         owner, ended_ms = _decode(storage.get(layout.generation(generation)), layout.generation(generation))
@@ -143,7 +143,7 @@ def _refuse_if_owned(
     )
 
 
-def _who(storage: CheckpointStorage, generation: Generation) -> str:
+def _who(storage: Storage, generation: Generation) -> str:
     try:
         owner, _ = _decode(storage.get(layout.generation(generation)), layout.generation(generation))
     except StorageError:

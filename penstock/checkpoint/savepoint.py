@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from penstock.checkpoint import manifest_file
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, SparkPosition, StateHandle
-from penstock.checkpoint.storage import CheckpointStorage, FileMissingError, LocalStorage, open_storage
+from penstock.checkpoint.storage import FileMissingError, LocalStorage, Storage, open_storage
 from penstock.errors import CorruptSnapshotError, StorageError
 
 MANIFEST: Final = "manifest.json"
@@ -47,7 +47,7 @@ def savepoint_part(folder: str, name: str, data: bytes, inline_threshold: int) -
 
 
 def portable_position(
-    storage: CheckpointStorage, position: SparkPosition | None, read: Callable[[FileState], bytes]
+    storage: Storage, position: SparkPosition | None, read: Callable[[FileState], bytes]
 ) -> SparkPosition | None:
     """Spark's position for a savepoint in `storage`. Spark's file sources keep a log of what they have listed: it comes along,
     the place it was in does not. `read` gives the content of a file that the position names."""
@@ -66,7 +66,7 @@ def portable_position(
     return replace(position, files=files, location=None)
 
 
-def complete(storage: CheckpointStorage, manifest: Manifest) -> None:
+def complete(storage: Storage, manifest: Manifest) -> None:
     """The instant from which the savepoint exists."""
     data = manifest_file.encode(manifest)
     if not storage.put_new(MANIFEST, data) and storage.get(MANIFEST) != data:
@@ -183,7 +183,7 @@ def _ours(name: str) -> bool:
     return name.endswith(".state") or name.startswith("spark/")
 
 
-def _remove_files(storage: CheckpointStorage) -> None:
+def _remove_files(storage: Storage) -> None:
     for name in storage.list(""):
         if _ours(name):
             storage.delete(name)

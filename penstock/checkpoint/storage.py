@@ -6,13 +6,13 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.checkpoint.local_storage import LocalStorage
 from penstock.checkpoint.object_storage import ObjectStorage
-from penstock.common.storage import CheckpointStorage, FileMissingError
+from penstock.common.storage import FileMissingError, Storage
 from penstock.errors import ConfigurationError
 
-__all__ = ["CheckpointStorage", "FileMissingError", "LocalStorage", "ObjectStorage", "open_storage"]
+__all__ = ["FileMissingError", "LocalStorage", "ObjectStorage", "Storage", "open_storage"]
 
 
-def open_storage(url_or_path: str, *, create: bool = True) -> CheckpointStorage:
+def open_storage(url_or_path: str, *, create: bool = True) -> Storage:
     """Plain paths and file:// urls are LocalStorage; s3://, gs://, az://, memory:/// are ObjectStorage."""
     scheme, separator, _ = url_or_path.partition("://")
     if not separator:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from penstock.checkpoint import layout, lineage, manifest_file, savepoint
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle
-from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 
@@ -73,7 +73,7 @@ class KeptAll:
 class CheckpointStore:
     """Used by one driver; every method may be repeated after a failure at any point."""
 
-    def __init__(self, storage: CheckpointStorage, retained: int) -> None:
+    def __init__(self, storage: Storage, retained: int) -> None:
         if retained < 1:
             raise ValueError(f"at least one checkpoint must be retained, not {retained}")
         self.storage = storage

@@ -14,7 +14,7 @@ from penstock.errors import StorageError
 TEMPORARY_PREFIX = ".tmp-"
 
 
-class CheckpointStorage(Protocol):
+class Storage(Protocol):
     """Where checkpoints live. Safe to use from several threads; pickled, it is opened again from its url."""
 
     @property

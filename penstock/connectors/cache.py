@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.checkpoint.storage import Storage, open_storage
 from penstock.functions.connectors import (
     Committer,
     Json,
@@ -54,7 +54,7 @@ class CacheSink(Sink):
 
 
 class _Writer(SinkWriter):
-    def __init__(self, storage: CheckpointStorage, subtask: int) -> None:
+    def __init__(self, storage: Storage, subtask: int) -> None:
         self._storage, self._subtask = storage, subtask
         self._epoch = 0
         self._frames: list[bytes] = []
@@ -86,7 +86,7 @@ class _Writer(SinkWriter):
 
 
 class _Committer(Committer):
-    def __init__(self, storage: CheckpointStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
@@ -141,7 +141,7 @@ class _Enumerator(SplitEnumerator):
 
 
 class _Reader(SplitReader):
-    def __init__(self, storage: CheckpointStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:

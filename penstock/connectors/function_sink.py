@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.checkpoint.layout import file_name_part
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 from penstock.functions.sinks import SinkContext, SinkFunction, TwoPhaseCommitSinkFunction
 from penstock.pickling import dump_by_value, load_stored
@@ -115,11 +115,11 @@ class _TransactionWriter(SinkWriter):
 class _TransactionCommitter(Committer):
     def __init__(self, function: TwoPhaseCommitSinkFunction[Any], sink_id: str) -> None:
         self._function, self._sink_id = function, sink_id
-        self._storage: CheckpointStorage | None = None
+        self._storage: Storage | None = None
         self._recovered = False
         self._tried = 0  # the newest epoch this committer has tried to commit
 
-    def open(self, storage: CheckpointStorage | None) -> None:
+    def open(self, storage: Storage | None) -> None:
         self._storage = storage
 
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from penstock.checkpoint.layout import file_name_part
-from penstock.checkpoint.storage import CheckpointStorage, FileMissingError, open_storage
+from penstock.checkpoint.storage import FileMissingError, Storage, open_storage
 from penstock.errors import CommitRefusedError, CorruptSnapshotError, PenstockError, StorageError
 from penstock.functions.connectors import Committer, SinkWriter, WriterContext
 from penstock.records import Block
@@ -45,9 +45,7 @@ class StagedOutput:
     folder: str | None
 
 
-def stage(
-    data: bytes, storage: CheckpointStorage | None, *, job_id: str, sink_id: str, epoch: int, subtask: int
-) -> StagedOutput:
+def stage(data: bytes, storage: Storage | None, *, job_id: str, sink_id: str, epoch: int, subtask: int) -> StagedOutput:
     """Make output durable before the checkpoint that will promise it. Without storage it stays in memory, as all of a job
     without checkpoints does."""
     token = uuid.uuid4().hex
@@ -68,7 +66,7 @@ def stage(
     )
 
 
-def staged_data(output: StagedOutput, storage: CheckpointStorage | None, *, sink_id: str) -> bytes:
+def staged_data(output: StagedOutput, storage: Storage | None, *, sink_id: str) -> bytes:
     """What was staged, checked."""
     if output.path is None:
         assert output.data is not None
@@ -99,14 +97,14 @@ def commit_name(staged: Sequence[StagedOutput]) -> str:
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:20]
 
 
-def note_done(storage: CheckpointStorage | None, staged: Sequence[StagedOutput], *, sink_id: str) -> None:
+def note_done(storage: Storage | None, staged: Sequence[StagedOutput], *, sink_id: str) -> None:
     """For a target that cannot tell: these very outputs are there. Comes before `discard`, so that a commit whose files are
     gone has its note."""
     if storage is not None:
         storage.put(_note(staged, sink_id), b"")
 
 
-def is_done(storage: CheckpointStorage | None, staged: Sequence[StagedOutput], *, sink_id: str) -> bool:
+def is_done(storage: Storage | None, staged: Sequence[StagedOutput], *, sink_id: str) -> bool:
     """Whether `note_done` was called for these outputs: in this job folder, or in the one they are in, if the job started from
     another one's checkpoint."""
     if storage is None:
@@ -116,9 +114,7 @@ def is_done(storage: CheckpointStorage | None, staged: Sequence[StagedOutput], *
     return storage.exists(note) or any(open_storage(str(url), create=False).exists(note) for url in elsewhere)
 
 
-def discard(
-    storage: CheckpointStorage | None, sink_id: str, *, up_to: int | None = None, after: int | None = None
-) -> None:
+def discard(storage: Storage | None, sink_id: str, *, up_to: int | None = None, after: int | None = None) -> None:
     """Remove files staged by epochs up to one that is committed (leftovers of failed attempts among them), or by epochs
     after the one a job goes back to. Of notes that a commit is done, the newest stay."""
     if storage is None:
@@ -191,7 +187,7 @@ class StagingWriter(SinkWriter, Generic[Part]):
 class StagedCommitter(Committer):
     def __init__(self, sink_id: str) -> None:
         self.sink_id = sink_id
-        self.storage: CheckpointStorage | None = None
+        self.storage: Storage | None = None
         self._refused = 0  # times in a row
 
     @abstractmethod
@@ -200,7 +196,7 @@ class StagedCommitter(Committer):
         was run again has another one. Called again with the same after a crash whose moment is unknown. CommitRefusedError if
         the target would refuse the same again: after the third the job ends."""
 
-    def open(self, storage: CheckpointStorage | None) -> None:
+    def open(self, storage: Storage | None) -> None:
         self.storage = storage
 
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
 from penstock.checkpoint import layout
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.errors import StorageError
 
 _HISTORY: Final = 20
@@ -47,7 +47,7 @@ class StatisticsKeeper:
     """Never a reason to fail: what cannot be read is begun anew, what cannot be written is written later. Written at most
     once a second and at the end, so a driver that is killed may lose the last second's."""
 
-    def __init__(self, storage: CheckpointStorage | None, now_ms: Callable[[], int]) -> None:
+    def __init__(self, storage: Storage | None, now_ms: Callable[[], int]) -> None:
         self._storage, self._now = storage, now_ms
         self._written = 0.0
         self.statistics = CheckpointStatistics()

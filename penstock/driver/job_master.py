@@ -17,7 +17,7 @@ from typing import TypeVar
 from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest, SparkPosition
 from penstock.checkpoint.state_data import Read, read_newest
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.checkpoint.store import CheckpointStore, KeptAll
 from penstock.driver import faults, rescaling
 from penstock.driver.admission import Admission
@@ -48,7 +48,7 @@ class JobMaster:
     def __init__(
         self,
         job: JobDescription,
-        storage: CheckpointStorage | None,
+        storage: Storage | None,
         *,
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
         reach: Callable[[faults.KillPoint, int], None] = faults.reach,

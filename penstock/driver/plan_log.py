@@ -18,7 +18,7 @@ from dataclasses import asdict
 from penstock.checkpoint import layout
 from penstock.checkpoint.lineage import plan_counts
 from penstock.checkpoint.manifest import Manifest, SourcePosition
-from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.engine.messages import EpochPlan
 from penstock.errors import FencedError
@@ -29,7 +29,7 @@ from penstock.protocol.ids import CheckpointId, Epoch, Generation
 class PlanLog:
     """The plans of one attempt, and those an earlier one left. Without storage there is neither."""
 
-    def __init__(self, storage: CheckpointStorage | None, generation: Generation) -> None:
+    def __init__(self, storage: Storage | None, generation: Generation) -> None:
         self._storage, self._generation = storage, generation
         self._files: set[int] = set()
         self._left: dict[int, dict[str, Json]] = {}  # by epoch: still to be run again
@@ -141,7 +141,7 @@ def _to_bytes(plan: EpochPlan, states: Mapping[str, SourcePosition], *, after: i
 
 def skip_ahead(
     store: CheckpointStore,
-    storage: CheckpointStorage,
+    storage: Storage,
     newest: Manifest | None,
     *,
     job_id: str,

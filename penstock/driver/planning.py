@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.checkpoint.manifest import Manifest, SourcePosition, SparkPosition
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.driver.description import JobDescription
 from penstock.driver.plan_log import PlanLog
 from penstock.driver.requests import PendingSavepoint, Requests, next_asked
@@ -143,7 +143,7 @@ class EpochPlanner:
     def __init__(
         self,
         job: JobDescription,
-        storage: CheckpointStorage | None,
+        storage: Storage | None,
         sources: JobSources,
         requests: Requests,
         *,

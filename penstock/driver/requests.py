@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from penstock.checkpoint import layout, savepoint
 from penstock.checkpoint.manifest import FileState, Manifest, TaskState
-from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.checkpoint.storage import Storage, open_storage
 from penstock.common.options import CheckpointingOptions
 from penstock.driver.description import JobDescription
 from penstock.engine.messages import TaskAck
@@ -149,7 +149,7 @@ class PendingSavepoint:
             )
         self.request = request
         name = f"{savepoint.PREFIX}{job_id[:6]}-{uuid.uuid4().hex[:12]}"
-        self._storage: CheckpointStorage = open_storage(f"{directory.rstrip('/')}/{name}")
+        self._storage: Storage = open_storage(f"{directory.rstrip('/')}/{name}")
         self.folder = self._storage.url
         self._manifest: Manifest | None = None
         self.saved = False  # it is there
@@ -232,7 +232,7 @@ class PendingRescale:
             self.request.answer.set_exception(error)
 
 
-def next_asked(requests: Requests, job: JobDescription, storage: CheckpointStorage | None) -> Asked | None:
+def next_asked(requests: Requests, job: JobDescription, storage: Storage | None) -> Asked | None:
     """The next request that needs an epoch. One that cannot be served is its asker's trouble, not the job's."""
     request = requests.next()
     if request is None:
@@ -244,7 +244,7 @@ def next_asked(requests: Requests, job: JobDescription, storage: CheckpointStora
         return None
 
 
-def _accept(request: Request, job: JobDescription, storage: CheckpointStorage | None) -> Asked | None:
+def _accept(request: Request, job: JobDescription, storage: Storage | None) -> Asked | None:
     match request:
         case RescaleRequest():
             rescale = _rescale(request, job, storage)
@@ -267,7 +267,7 @@ def _accept(request: Request, job: JobDescription, storage: CheckpointStorage | 
             return Asked(purpose=ends if request.stop else Purpose.SAVEPOINT, request=savepoint)
 
 
-def _rescale(request: RescaleRequest, job: JobDescription, storage: CheckpointStorage | None) -> PendingRescale | None:
+def _rescale(request: RescaleRequest, job: JobDescription, storage: Storage | None) -> PendingRescale | None:
     if storage is None:
         raise JobDefinitionError(
             "a running job is rescaled through a checkpoint, and checkpointing is off: set execution.checkpointing.interval "

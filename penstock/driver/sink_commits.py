@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.manifest_file import unpack_committables
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.driver.faults import KillPoint
 from penstock.driver.waiting import CommitTime, LatencyTracker
 from penstock.errors import FINAL_ERRORS, CheckpointFailedError, FencedError
@@ -31,7 +31,7 @@ class SinkCommits:
     def __init__(
         self,
         sinks: Mapping[str, Sink],
-        storage: CheckpointStorage | None,
+        storage: Storage | None,
         *,
         reach: Callable[[KillPoint, int], None],
         timeout_ms: float,

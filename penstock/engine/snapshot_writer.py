@@ -9,7 +9,7 @@ from penstock.checkpoint import layout
 from penstock.checkpoint.manifest import InlineState, StateHandle
 from penstock.checkpoint.restore import encode_contents
 from penstock.checkpoint.savepoint import savepoint_part
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.engine.messages import EpochPlan
 from penstock.engine.settings import JobSettings
@@ -34,7 +34,7 @@ class SnapshotWriter:
         self._store, self._settings, self._uploads = store, settings, uploads
 
     @property
-    def storage(self) -> CheckpointStorage | None:
+    def storage(self) -> Storage | None:
         return None if self._store is None else self._store.storage
 
     def write(

@@ -55,7 +55,7 @@ from penstock.state.keyspace import HashMapKeyspace, Keyspace
 from penstock.state.snapshot import SnapshotContents, SnapshotTaken, grouped
 
 if TYPE_CHECKING:
-    from penstock.checkpoint.storage import CheckpointStorage
+    from penstock.checkpoint.storage import Storage
 
 _PART_ENTRIES = 100_000  # of a full snapshot that does not fit in memory
 
@@ -67,7 +67,7 @@ class SubtaskSettings:
     mode: BarrierMode = BarrierMode.EXACTLY_ONCE
     attempt: int = 0
     job_parameters: dict[str, str] = field(default_factory=dict)
-    storage: CheckpointStorage | None = None
+    storage: Storage | None = None
     allow_changed_windows: bool = False
 
 

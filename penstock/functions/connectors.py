@@ -18,7 +18,7 @@ from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block
 
 if TYPE_CHECKING:
-    from penstock.common.storage import CheckpointStorage
+    from penstock.common.storage import Storage
     from penstock.common.typeinfo import TypeInformation
 
 __all__ = [
@@ -135,7 +135,7 @@ class WriterContext:
     sink_id: str  # stable across restarts: the operator's uid, or its generated id
     subtask: int
     parallelism: int
-    storage: CheckpointStorage | None = None  # the job folder; None: the job takes no checkpoints
+    storage: Storage | None = None  # the job folder; None: the job takes no checkpoints
     processing_time: Callable[[], int] = lambda: int(time.time() * 1000)
     current_watermark: Callable[[], int] = lambda: MIN_WATERMARK
 
@@ -170,7 +170,7 @@ class Committer(ABC):
     # come one at a time, in order, and each is over before the next checkpoint completes, a savepoint, or the end of the job.
     commits_beside_next_epoch = False
 
-    def open(self, storage: CheckpointStorage | None) -> None:  # noqa: B027 - optional hook
+    def open(self, storage: Storage | None) -> None:  # noqa: B027 - optional hook
         """Called once, before anything else, with the job folder (None: the job takes no checkpoints)."""
 
     def check(self) -> None:  # noqa: B027 - optional hook

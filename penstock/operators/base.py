@@ -19,7 +19,7 @@ from penstock.state.backend import OperatorState
 from penstock.state.specification import Specification
 
 if TYPE_CHECKING:
-    from penstock.checkpoint.storage import CheckpointStorage
+    from penstock.checkpoint.storage import Storage
     from penstock.operators.runtime_context import OperatorRuntimeContext
 
 
@@ -64,7 +64,7 @@ class OperatorContext:
     block_size: int
     processing_time: Callable[[], int]
     restored_checkpoint: Callable[[], int | None] = lambda: None  # the epoch whose end the state in here is from
-    storage: CheckpointStorage | None = None  # the job folder, where sinks may stage output
+    storage: Storage | None = None  # the job folder, where sinks may stage output
 
 
 class Operator(ABC):

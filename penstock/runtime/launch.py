@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint import layout
 from penstock.checkpoint.driver_storage import DriverStorage
-from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.checkpoint.storage import Storage, open_storage
 from penstock.common.options import CheckpointingOptions, InternalOptions, JobOptions
 from penstock.driver.control import attach
 from penstock.driver.control.resource_manager import ResourceManager
@@ -103,7 +103,7 @@ def running_jobs() -> list[JobClient]:
     return [client for client in list(_started) if not client.get_job_execution_result().done()]
 
 
-def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointStorage | None:
+def _storage(job: JobDescription, otherwise: str | None = None) -> Storage | None:
     """The job folder: a fixed one is resumed by itself, one under the checkpoint directory is new for every job. A job
     that names none has its folder where it is managed (`otherwise`)."""
     settings, options = job.settings, CheckpointingOptions
@@ -130,7 +130,7 @@ def _storage(job: JobDescription, otherwise: str | None = None) -> CheckpointSto
     )
 
 
-def _job_id(storage: CheckpointStorage, fresh: str) -> str:
+def _job_id(storage: Storage, fresh: str) -> str:
     """A job folder keeps its job's id: sinks tell by it whose output they find."""
     described = json.dumps({"job_id": fresh}).encode()
     if storage.put_new(layout.JOB, described) and storage.put_new(layout.JOB, described):

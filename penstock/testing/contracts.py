@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import cloudpickle
 
-from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.checkpoint.storage import Storage, open_storage
 from penstock.functions.connectors import Committer, Sink, Source, SplitRange, SplitReader, WriterContext
 from penstock.records import Block, Columns, Rows
 
@@ -171,7 +171,7 @@ def writer_context(
     parallelism: int = 1,
     sink_id: str = "sink",
     job_id: str = "job",
-    storage: CheckpointStorage | None = None,
+    storage: Storage | None = None,
 ) -> WriterContext:
     """Where a writer runs, for a test."""
     return WriterContext(job_id=job_id, sink_id=sink_id, subtask=subtask, parallelism=parallelism, storage=storage)
@@ -227,7 +227,7 @@ class SinkContract(ABC):
         committer.commit(epoch, committables)
         committer.close()
 
-    def _job(self, folder: Path) -> CheckpointStorage:
+    def _job(self, folder: Path) -> Storage:
         return open_storage(str(folder / ".job"))
 
     def _expect(self, folder: Path, values: list[str], when: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.errors import StorageError
 
 StorageOperation: TypeAlias = Literal["put", "put_new", "get", "exists", "list", "delete"]
@@ -26,10 +26,10 @@ class StorageFault:
 
 
 class FlakyStorage:
-    """Wraps any CheckpointStorage. `fired` is the proof; `on_slow` stands for the time that passes."""
+    """Wraps any Storage. `fired` is the proof; `on_slow` stands for the time that passes."""
 
     def __init__(
-        self, inner: CheckpointStorage, faults: Sequence[StorageFault], *, on_slow: Callable[[], None] = lambda: None
+        self, inner: Storage, faults: Sequence[StorageFault], *, on_slow: Callable[[], None] = lambda: None
     ) -> None:
         self._inner = inner
         self._faults = tuple(faults)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.datagen import DataGeneratorSource
@@ -82,7 +82,7 @@ class _SlowCommitter(Committer):
     def __init__(self, files: Committer, switch: Switch) -> None:
         self._files, self._switch = files, switch
 
-    def open(self, storage: CheckpointStorage | None) -> None:
+    def open(self, storage: Storage | None) -> None:
         self._files.open(storage)
 
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:

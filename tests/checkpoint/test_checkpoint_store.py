@@ -11,7 +11,7 @@ import pytest
 
 from penstock.checkpoint import layout, manifest_file
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, TaskState
-from penstock.checkpoint.storage import CheckpointStorage, ObjectStorage
+from penstock.checkpoint.storage import ObjectStorage, Storage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced, KeptAll, Subsumed
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError, StorageError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
@@ -20,7 +20,7 @@ from penstock.protocol.ids import CheckpointId, Epoch, Generation
 class FailingStorage:
     """Passes calls on until call number `fail_at`, which fails before or after it took effect, as all later ones do."""
 
-    def __init__(self, inner: CheckpointStorage, *, fail_at: int, after_effect: bool) -> None:
+    def __init__(self, inner: Storage, *, fail_at: int, after_effect: bool) -> None:
         self.inner = inner
         self.fail_at = fail_at
         self.after_effect = after_effect
@@ -97,13 +97,13 @@ def chain(store: CheckpointStore, count: int, *, full_every: int = 3, generation
         assert isinstance(store.commit(manifest(n, handles, generation)), Committed)
 
 
-def assert_every_visible_checkpoint_is_whole(storage: CheckpointStorage) -> None:
+def assert_every_visible_checkpoint_is_whole(storage: Storage) -> None:
     store = CheckpointStore(storage, retained=1)
     for checkpoint in store.completed():
         store.verify(store.load(checkpoint))
 
 
-def damage(storage: CheckpointStorage, path: str) -> None:
+def damage(storage: Storage, path: str) -> None:
     data = bytearray(storage.get(path))
     data[len(data) // 2] ^= 1
     storage.put(path, bytes(data))

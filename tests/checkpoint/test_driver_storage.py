@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoint.driver_storage import DriverStorage
-from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.common import Configuration, RestartStrategies
 from penstock.datastream import JobManagerCheckpointStorage, StreamExecutionEnvironment
 from penstock.errors import JobFailedError, StorageError
@@ -26,11 +26,11 @@ def registry() -> Iterator[SlotRegistry]:
 
 
 @pytest.fixture
-def remote(registry: SlotRegistry) -> CheckpointStorage:
+def remote(registry: SlotRegistry) -> Storage:
     return open_in_slot("driver:///x", str(registry.host), registry.port, registry.token)
 
 
-def test_a_slot_reads_and_writes_what_the_driver_holds(remote: CheckpointStorage) -> None:
+def test_a_slot_reads_and_writes_what_the_driver_holds(remote: Storage) -> None:
     assert remote.put_new("a/b", b"one")
     assert not remote.put_new("a/b", b"two")
     assert remote.get("a/b") == b"one"
@@ -41,7 +41,7 @@ def test_a_slot_reads_and_writes_what_the_driver_holds(remote: CheckpointStorage
         remote.get("a/b")
 
 
-def test_state_that_is_too_large_for_the_driver_is_refused_with_what_to_do(remote: CheckpointStorage) -> None:
+def test_state_that_is_too_large_for_the_driver_is_refused_with_what_to_do(remote: Storage) -> None:
     with pytest.raises(StorageError, match=r"101 bytes.*limit is 100.*execution\.checkpointing\.dir"):
         remote.put("a", bytes(101))
 

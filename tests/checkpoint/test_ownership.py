@@ -15,12 +15,12 @@ import pytest
 
 from penstock.checkpoint import layout
 from penstock.checkpoint.ownership import OwnerInfo, acquire, check_current, process_is_alive, release
-from penstock.checkpoint.storage import CheckpointStorage, LocalStorage, ObjectStorage
+from penstock.checkpoint.storage import LocalStorage, ObjectStorage, Storage
 from penstock.errors import FencedError, StorageError
 
 
 @pytest.fixture(params=["local", "object", pytest.param("s3", marks=pytest.mark.s3)])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "s3":
         return ObjectStorage(f"s3://{request.getfixturevalue('s3').bucket()}/job")
     return LocalStorage(tmp_path) if request.param == "local" else ObjectStorage(f"memory:///{uuid.uuid4().hex}")
@@ -38,20 +38,20 @@ def dead(_: OwnerInfo) -> bool:
     return False
 
 
-def test_the_first_generation_is_one(storage: CheckpointStorage) -> None:
+def test_the_first_generation_is_one(storage: Storage) -> None:
     generation = acquire(storage, owner(1))
     assert generation == 1
     check_current(storage, generation)
 
 
-def test_a_live_owner_on_this_host_keeps_the_folder(storage: CheckpointStorage) -> None:
+def test_a_live_owner_on_this_host_keeps_the_folder(storage: Storage) -> None:
     first = acquire(storage, owner(1234))
     with pytest.raises(FencedError, match=r"process 1234 on host here, generation 1, since 2023-11-14T.*Stop that"):
         acquire(storage, owner(2), is_alive=alive)
     check_current(storage, first)
 
 
-def test_a_dead_owner_is_succeeded_and_its_generation_fenced(storage: CheckpointStorage) -> None:
+def test_a_dead_owner_is_succeeded_and_its_generation_fenced(storage: Storage) -> None:
     first = acquire(storage, owner(1))
     second = acquire(storage, owner(2), is_alive=dead)
     assert second == 2
@@ -60,19 +60,19 @@ def test_a_dead_owner_is_succeeded_and_its_generation_fenced(storage: Checkpoint
         check_current(storage, first)
 
 
-def test_an_owner_on_another_host_is_taken_over_and_fenced(storage: CheckpointStorage) -> None:
+def test_an_owner_on_another_host_is_taken_over_and_fenced(storage: Storage) -> None:
     first = acquire(storage, owner(1, host="there"))
     assert acquire(storage, owner(2), is_alive=alive) == 2
     with pytest.raises(FencedError):
         check_current(storage, first)
 
 
-def test_the_same_process_may_take_its_own_folder_again(storage: CheckpointStorage) -> None:
+def test_the_same_process_may_take_its_own_folder_again(storage: Storage) -> None:
     acquire(storage, owner(1), is_alive=alive)
     assert acquire(storage, owner(1), is_alive=alive) == 2
 
 
-def test_a_released_folder_is_free_although_the_process_lives_on(storage: CheckpointStorage) -> None:
+def test_a_released_folder_is_free_although_the_process_lives_on(storage: Storage) -> None:
     first = acquire(storage, owner(1))
     release(storage, first, now_ms=5)
     release(storage, first, now_ms=6)
@@ -80,7 +80,7 @@ def test_a_released_folder_is_free_although_the_process_lives_on(storage: Checkp
     assert acquire(storage, owner(2), is_alive=alive) == 2
 
 
-def test_a_damaged_generation_is_taken_over(storage: CheckpointStorage) -> None:
+def test_a_damaged_generation_is_taken_over(storage: Storage) -> None:
     acquire(storage, owner(1))
     storage.put(layout.generation(1), b"{")
     assert acquire(storage, owner(2), is_alive=alive) == 2
@@ -96,7 +96,7 @@ def test_storage_that_cannot_be_read_is_not_taken_for_a_free_folder(tmp_path: Pa
         acquire(Unreadable(tmp_path), owner(2), is_alive=alive)
 
 
-def test_a_generation_whose_file_is_gone_is_fenced(storage: CheckpointStorage) -> None:
+def test_a_generation_whose_file_is_gone_is_fenced(storage: Storage) -> None:
     first = acquire(storage, owner(1))
     storage.delete(layout.generation(first))
     with pytest.raises(FencedError, match="is gone"):
@@ -112,7 +112,7 @@ def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(tmp_path: Path) 
     assert acquire(Forgetful(tmp_path), owner(1), is_alive=alive) == 1
 
 
-def test_of_rivals_on_one_host_one_gets_the_folder(storage: CheckpointStorage) -> None:
+def test_of_rivals_on_one_host_one_gets_the_folder(storage: Storage) -> None:
     rivals = 8
     start = threading.Barrier(rivals)
 
@@ -129,7 +129,7 @@ def test_of_rivals_on_one_host_one_gets_the_folder(storage: CheckpointStorage) -
 
 
 def test_of_rivals_on_many_hosts_each_number_goes_to_one_and_only_the_last_is_current(
-    storage: CheckpointStorage,
+    storage: Storage,
 ) -> None:
     rivals = 8
     start = threading.Barrier(rivals)

@@ -14,7 +14,7 @@ from penstock.checkpoint import layout, object_storage
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.object_storage import ObjectStorage
 from penstock.checkpoint.ownership import OwnerInfo, acquire
-from penstock.checkpoint.storage import CheckpointStorage, FileMissingError
+from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
@@ -146,7 +146,7 @@ def test_an_endpoint_without_encryption_must_be_allowed(
 
 
 def test_a_missing_bucket_is_said_to_be_missing_whatever_is_asked(s3: S3Server) -> None:
-    storage: CheckpointStorage = ObjectStorage("s3://penstock-nowhere/job")
+    storage: Storage = ObjectStorage("s3://penstock-nowhere/job")
     operations: list[Callable[[], object]] = [
         lambda: storage.put("a", b""),
         lambda: storage.put_new("a", b""),

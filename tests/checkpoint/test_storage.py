@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoint.storage import (
-    CheckpointStorage,
     FileMissingError,
     LocalStorage,
     ObjectStorage,
+    Storage,
     open_storage,
 )
 from penstock.errors import ConfigurationError, StorageError
@@ -25,7 +25,7 @@ from tests.small_disk import small_disk
 
 
 @pytest.fixture(params=["local", "object-memory", "object-file", pytest.param("s3", marks=pytest.mark.s3)])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "s3":
         return ObjectStorage(f"s3://{request.getfixturevalue('s3').bucket()}/job folder")
     if request.param == "local":
@@ -35,37 +35,37 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage
     return ObjectStorage((tmp_path / "job folder").as_uri())
 
 
-def test_what_was_put_is_got(storage: CheckpointStorage) -> None:
+def test_what_was_put_is_got(storage: Storage) -> None:
     storage.put("a/b/c.bin", b"\x00one")
     assert storage.get("a/b/c.bin") == b"\x00one"
 
 
-def test_an_empty_file_is_a_file(storage: CheckpointStorage) -> None:
+def test_an_empty_file_is_a_file(storage: Storage) -> None:
     storage.put("empty", b"")
     assert storage.exists("empty")
     assert storage.get("empty") == b""
 
 
-def test_put_replaces(storage: CheckpointStorage) -> None:
+def test_put_replaces(storage: Storage) -> None:
     storage.put("a", b"a long first version")
     storage.put("a", b"short")
     assert storage.get("a") == b"short"
 
 
-def test_put_new_creates_once_and_changes_nothing_the_second_time(storage: CheckpointStorage) -> None:
+def test_put_new_creates_once_and_changes_nothing_the_second_time(storage: Storage) -> None:
     assert storage.put_new("x/m.json", b"first") is True
     assert storage.put_new("x/m.json", b"second") is False
     assert storage.get("x/m.json") == b"first"
 
 
-def test_put_new_after_delete_creates_again(storage: CheckpointStorage) -> None:
+def test_put_new_after_delete_creates_again(storage: Storage) -> None:
     assert storage.put_new("x/m.json", b"first")
     storage.delete("x/m.json")
     assert storage.put_new("x/m.json", b"second")
     assert storage.get("x/m.json") == b"second"
 
 
-def test_of_many_concurrent_creators_exactly_one_wins_and_its_bytes_stay(storage: CheckpointStorage) -> None:
+def test_of_many_concurrent_creators_exactly_one_wins_and_its_bytes_stay(storage: Storage) -> None:
     rivals = 8
     start = threading.Barrier(rivals)
 
@@ -79,19 +79,19 @@ def test_of_many_concurrent_creators_exactly_one_wins_and_its_bytes_stay(storage
     assert storage.get("race/m.json") == b"%d" % won.index(True) * 10_000
 
 
-def test_a_missing_file_is_named(storage: CheckpointStorage) -> None:
+def test_a_missing_file_is_named(storage: Storage) -> None:
     storage.put("there", b"")
     with pytest.raises(FileMissingError, match=r"not/there\.state"):
         storage.get("not/there.state")
     assert not storage.exists("not/there.state")
 
 
-def test_a_folder_is_not_a_file(storage: CheckpointStorage) -> None:
+def test_a_folder_is_not_a_file(storage: Storage) -> None:
     storage.put("folder/file", b"1")
     assert not storage.exists("folder")
 
 
-def test_list_gives_the_files_of_a_folder_and_below_sorted(storage: CheckpointStorage) -> None:
+def test_list_gives_the_files_of_a_folder_and_below_sorted(storage: Storage) -> None:
     for path in ("c/2/z", "c/10/a", "c/2/a", "cc/x", "top"):
         storage.put(path, b"1")
     assert storage.list("c") == ["c/10/a", "c/2/a", "c/2/z"]
@@ -99,11 +99,11 @@ def test_list_gives_the_files_of_a_folder_and_below_sorted(storage: CheckpointSt
     assert storage.list("") == ["c/10/a", "c/2/a", "c/2/z", "cc/x", "top"]
 
 
-def test_listing_a_folder_that_was_never_written_to_is_empty(storage: CheckpointStorage) -> None:
+def test_listing_a_folder_that_was_never_written_to_is_empty(storage: Storage) -> None:
     assert storage.list("nothing/here") == []
 
 
-def test_delete_can_be_repeated(storage: CheckpointStorage) -> None:
+def test_delete_can_be_repeated(storage: Storage) -> None:
     storage.put("a/b", b"1")
     storage.delete("a/b")
     storage.delete("a/b")
@@ -112,7 +112,7 @@ def test_delete_can_be_repeated(storage: CheckpointStorage) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/etc/x", "../x", "a/../../x", "a//b", "a/./b", "a\\b", "a/\0"])
-def test_a_path_that_could_leave_the_root_is_refused(storage: CheckpointStorage, path: str) -> None:
+def test_a_path_that_could_leave_the_root_is_refused(storage: Storage, path: str) -> None:
     operations: list[Callable[[], object]] = [
         lambda: storage.put(path, b""),
         lambda: storage.put_new(path, b""),
@@ -125,14 +125,14 @@ def test_a_path_that_could_leave_the_root_is_refused(storage: CheckpointStorage,
             operation()
 
 
-def test_a_pickled_storage_reaches_the_same_files(storage: CheckpointStorage) -> None:
+def test_a_pickled_storage_reaches_the_same_files(storage: Storage) -> None:
     storage.put("a", b"1")
     copy = pickle.loads(pickle.dumps(storage))
     assert copy.url == storage.url
     assert copy.get("a") == b"1"
 
 
-def test_large_data_arrives_whole(storage: CheckpointStorage) -> None:
+def test_large_data_arrives_whole(storage: Storage) -> None:
     data = os.urandom(1 << 20) * 12
     storage.put("big", data)
     assert storage.put_new("big-new", data)

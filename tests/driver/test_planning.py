@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.layout import epoch_plan
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.driver.admission import Admission
 from penstock.driver.description import JobDescription
 from penstock.driver.planning import EpochInput, EpochPlanner, SparkInput
@@ -32,7 +32,7 @@ def job_of(script: Sequence[Any]) -> JobDescription:
 
 def planner_of(
     job: JobDescription,
-    storage: CheckpointStorage | None = None,
+    storage: Storage | None = None,
     requests: Requests | None = None,
     generation: int = 1,
 ) -> EpochPlanner:

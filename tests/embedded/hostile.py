@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.checkpoint import layout, savepoint
-from penstock.checkpoint.storage import CheckpointStorage, ObjectStorage
+from penstock.checkpoint.storage import ObjectStorage, Storage
 from penstock.common import Configuration, Duration, Time, WatermarkStrategy
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.watermark_strategy import TimestampAssigner
@@ -180,10 +180,10 @@ Harm: TypeAlias = Literal["fail", "answer-lost", "late"]
 
 @dataclass(slots=True)
 class HarmedStorage:
-    """Any CheckpointStorage whose operations fail, or are carried out although the answer is lost, or ("late") are carried out
+    """Any Storage whose operations fail, or are carried out although the answer is lost, or ("late") are carried out
     some operations after the process that asked for them has died. `story` is the proof."""
 
-    inner: CheckpointStorage
+    inner: Storage
     rng: random.Random
     rate: float
     story: list[str]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.manifest import Manifest
-from penstock.checkpoint.storage import CheckpointStorage, ObjectStorage
+from penstock.checkpoint.storage import ObjectStorage, Storage
 from penstock.common import Configuration
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -128,12 +128,12 @@ def settings(
     )
 
 
-def memory_storage() -> CheckpointStorage:
+def memory_storage() -> Storage:
     """One of its own: within a process the same memory url is the same place."""
     return ObjectStorage(f"memory:///{uuid.uuid4().hex}")
 
 
-def master_of(job: JobDescription, storage: CheckpointStorage | None) -> JobMaster:
+def master_of(job: JobDescription, storage: Storage | None) -> JobMaster:
     return JobMaster(job, storage, clock=ManualClock())
 
 

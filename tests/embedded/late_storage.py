@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.testing import FlakyStorage
 
 
@@ -12,7 +12,7 @@ class LateStorage(FlakyStorage):
     """The first write of a path with `held` in it: `meanwhile` is called with what carries it out, which is done at the latest when
     that returns."""
 
-    def __init__(self, inner: CheckpointStorage, held: str, meanwhile: Callable[[Callable[[], bool]], object]) -> None:
+    def __init__(self, inner: Storage, held: str, meanwhile: Callable[[Callable[[], bool]], object]) -> None:
         super().__init__(inner, ())
         self._held, self._meanwhile = held, meanwhile
         self.was_held = False

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.checkpoint.manifest import FileState
 from penstock.checkpoint.restore import contents_for
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.driver.job_master import JobMaster
 from penstock.engine.messages import TaskAck
@@ -48,9 +48,7 @@ def sink(request: pytest.FixtureRequest) -> Any:
     ListSink.clear(name)
 
 
-def run(
-    sink: str, storage: CheckpointStorage, watch: Callable[[JobMaster], None] = lambda m: None, **more: Any
-) -> EmbeddedJob:
+def run(sink: str, storage: Storage, watch: Callable[[JobMaster], None] = lambda m: None, **more: Any) -> EmbeddedJob:
     """In real time, so that snapshots are stored by threads; each is larger than what an acknowledgement carries."""
     job_settings: JobSettings = replace(
         settings(restart=RestartStrategies.no_restart(), inline_threshold=0), epoch_interval_ms=1, **more

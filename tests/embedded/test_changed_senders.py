@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.common import Configuration, Duration, Time, TimestampAssigner, WatermarkStrategy
 from penstock.datastream import DataStream, OutputTag, StreamExecutionEnvironment
 from penstock.datastream.functions import ProcessWindowFunction
@@ -125,7 +125,7 @@ Act = Callable[[EmbeddedJob], None]
 
 def run(
     job: JobDescription,
-    storage: CheckpointStorage,
+    storage: Storage,
     at_epoch: Mapping[int, Act] | None = None,
     *,
     mode: BarrierMode = BarrierMode.EXACTLY_ONCE,

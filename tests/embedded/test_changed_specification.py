@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.common import Row, Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.datastream import DataStream, StreamExecutionEnvironment
@@ -71,7 +71,7 @@ def _with_floats(row: Any) -> Any:
     return Row(k=row.k, v=float(row.v), w=row.w, t=row.t)
 
 
-def stopped(build: Build, sink: str, type_info: Any = None) -> CheckpointStorage:
+def stopped(build: Build, sink: str, type_info: Any = None) -> Storage:
     """A job folder after some epochs of a program."""
     ListSink.clear(sink)
     storage = memory_storage()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.connectors.base import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.datastream import (
@@ -146,7 +146,7 @@ def run_job(
     build: Callable[[DataStream], DataStream],
     *,
     name: str | None = None,
-    storage: CheckpointStorage | None = None,
+    storage: Storage | None = None,
     stop_after: int | None = None,
     resume_from: str | None = None,
     save_at: int | None = None,

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.checkpoint.layout import GenerationStart
 from penstock.checkpoint.lineage import orphans, plan_counts
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.datagen import DataGeneratorSource
 from penstock.driver.description import JobDescription
@@ -46,7 +46,7 @@ def job_of(sink: str, script: list[Any] = SCRIPT, **more: Any) -> JobDescription
     return pipeline.sink(StagedSink(sink)).build(job)
 
 
-def driver(job: JobDescription, storage: CheckpointStorage) -> EmbeddedJob:
+def driver(job: JobDescription, storage: Storage) -> EmbeddedJob:
     return EmbeddedJob(job, JobMaster(job, storage, clock=ManualClock()))
 
 
@@ -301,7 +301,7 @@ def test_a_replaced_driver_that_plans_on_does_not_add_to_its_successors_plans(
 # ---------------------------------------------------------------- what a replaced driver deletes
 
 
-def files(storage: CheckpointStorage) -> dict[str, bytes]:
+def files(storage: Storage) -> dict[str, bytes]:
     """All but who had the folder, and until when."""
     return {path: storage.get(path) for path in storage.list("") if not path.startswith("generations/")}
 

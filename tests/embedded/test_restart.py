@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.storage import CheckpointStorage, LocalStorage
+from penstock.checkpoint.storage import LocalStorage, Storage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.base import Committer
@@ -163,7 +163,7 @@ def test_in_simulated_time_a_strategy_that_never_gives_up_does_not_hang(sink: st
         EmbeddedJob(job, master_of(job, memory_storage())).run()
 
 
-def complete_checkpoints(storage: CheckpointStorage) -> list[int]:
+def complete_checkpoints(storage: Storage) -> list[int]:
     """Those that can be seen; each must be whole."""
     store = CheckpointStore(storage, 1)
     found = store.completed()

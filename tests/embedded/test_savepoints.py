@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint import savepoint
-from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.checkpoint.storage import Storage, open_storage
 from penstock.common import Configuration
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.datastream import StreamExecutionEnvironment
@@ -64,7 +64,7 @@ def at_epoch(runtime: EmbeddedJob, epoch: int, action: Callable[[], Any]) -> Non
 
 
 def run_to_savepoint(
-    job: JobDescription, storage: CheckpointStorage | None, request: SavepointRequest, *, at: int = 3, **options: Any
+    job: JobDescription, storage: Storage | None, request: SavepointRequest, *, at: int = 3, **options: Any
 ) -> EmbeddedJob:
     runtime = EmbeddedJob(job, master_of(job, storage), **options)
     at_epoch(runtime, at, lambda: runtime.master.requests.savepoint(request))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.errors import SlotError
 from penstock.runtime.connection.wire import Wire
@@ -90,7 +90,7 @@ def test_an_epoch_given_up_late_takes_no_slots_from_the_attempt_after_it(registr
 
 
 def test_a_slot_refuses_a_relay_of_an_earlier_attempt_and_goes_on_with_the_later_one(
-    storage: CheckpointStorage,
+    storage: Storage,
 ) -> None:
     job = job_of()
     with slot_of(job, storage) as (registry, relay):
@@ -107,7 +107,7 @@ def test_a_slot_refuses_a_relay_of_an_earlier_attempt_and_goes_on_with_the_later
 
 
 def test_an_acknowledgement_of_an_earlier_attempt_is_not_counted(
-    storage: CheckpointStorage,
+    storage: Storage,
 ) -> None:
     job = job_of()
     master = master_of(job, storage)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.connectors.kafka.client import KafkaSetupError
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
@@ -40,7 +40,7 @@ def job_of() -> JobDescription:
 
 
 @pytest.fixture
-def storage() -> CheckpointStorage:
+def storage() -> Storage:
     """A job folder after epoch 4."""
     ListSink.clear("errors-cross")
     storage = memory_storage()
@@ -52,7 +52,7 @@ def storage() -> CheckpointStorage:
 
 
 @contextmanager
-def slot_of(job: JobDescription, storage: CheckpointStorage) -> Iterator[tuple[SlotRegistry, Any]]:
+def slot_of(job: JobDescription, storage: Storage) -> Iterator[tuple[SlotRegistry, Any]]:
     """The registry of a job, and one real slot with its connections, in this process."""
     registry = SlotRegistry("127.0.0.1", b"", None)
     driver = Wire.connect("127.0.0.1", registry.port, registry.token)
@@ -85,7 +85,7 @@ def slot_of(job: JobDescription, storage: CheckpointStorage) -> Iterator[tuple[S
         registry.close()
 
 
-def planned(job: JobDescription, storage: CheckpointStorage, registry: SlotRegistry) -> tuple[JobMaster, bytes]:
+def planned(job: JobDescription, storage: Storage, registry: SlotRegistry) -> tuple[JobMaster, bytes]:
     master = master_of(job, storage)
     master.start()
     plan = master.plan_epoch(5)
@@ -94,7 +94,7 @@ def planned(job: JobDescription, storage: CheckpointStorage, registry: SlotRegis
     return master, registry._plan
 
 
-def damage(storage: CheckpointStorage) -> list[str]:
+def damage(storage: Storage) -> list[str]:
     """Every state file loses its last byte."""
     damaged = [path for path in storage.list("checkpoints") if "manifest" not in path]
     for path in damaged:
@@ -137,7 +137,7 @@ def test_a_slot_that_refuses_says_why_to_a_relay_that_is_still_sending() -> None
             list(stream.results())
 
 
-def test_a_damaged_state_file_is_a_corrupt_snapshot_to_relay_and_driver(storage: CheckpointStorage) -> None:
+def test_a_damaged_state_file_is_a_corrupt_snapshot_to_relay_and_driver(storage: Storage) -> None:
     assert damage(storage)
     job = job_of()
     with slot_of(job, storage) as (registry, relay):
@@ -151,7 +151,7 @@ def test_a_damaged_state_file_is_a_corrupt_snapshot_to_relay_and_driver(storage:
 
 
 def test_a_slot_that_has_no_more_files_says_so_and_is_not_taken_for_a_lost_connection(
-    storage: CheckpointStorage,
+    storage: Storage,
 ) -> None:
     job = job_of()
     fired = []
@@ -169,7 +169,7 @@ def test_a_slot_that_has_no_more_files_says_so_and_is_not_taken_for_a_lost_conne
     assert fired
 
 
-def test_a_job_over_a_damaged_checkpoint_ends_at_once_with_its_own_error(storage: CheckpointStorage) -> None:
+def test_a_job_over_a_damaged_checkpoint_ends_at_once_with_its_own_error(storage: Storage) -> None:
     assert damage(storage)
     job = job_of()
     runtime = EmbeddedJob(job, master_of(job, storage))

@@ -349,7 +349,7 @@ def test_how_a_job_was_submitted_is_told_without_what_only_that_start_was_about(
     again = {"penstock.block.size": "7", "spark.master": "local[2]"}
     configuration = {**once, **again, "parallelism.default": "3", "python.files": "/d.py"}
     submission = Submission(program=Program(entry="job.py"), configuration=configuration)
-    told = asked_for(submission, Uploads(tmp_path))
+    told = asked_for(submission, UploadedPrograms(tmp_path))
     assert (told["flinkConfiguration"], told["parallelism"]) == (again, "3")
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
 from penstock.engine.uploads import UploadEvent
@@ -83,7 +83,7 @@ class SlotRegistry:
         self,
         bind: str,
         job: bytes,
-        storage: CheckpointStorage | None = None,
+        storage: Storage | None = None,
         on_upload: Callable[[UploadEvent], None] = lambda event: None,
         epoch_timeout_s: float = 600.0,
     ) -> None:

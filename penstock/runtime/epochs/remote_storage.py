@@ -6,7 +6,7 @@ import builtins
 from typing import Any
 
 from penstock.checkpoint.driver_storage import SCHEME
-from penstock.checkpoint.storage import CheckpointStorage, open_storage
+from penstock.checkpoint.storage import Storage, open_storage
 from penstock.errors import SlotError, StorageError, as_text, from_text
 from penstock.runtime.connection.wire import Wire
 
@@ -14,13 +14,13 @@ CALLS = frozenset({"put", "put_new", "get", "exists", "list", "delete"})
 _TIMEOUT_S = 60.0  # or as long as an epoch may take, if that is less
 
 
-def open_in_slot(url: str, host: str, port: int, token: str, epoch_timeout_s: float = _TIMEOUT_S) -> CheckpointStorage:
+def open_in_slot(url: str, host: str, port: int, token: str, epoch_timeout_s: float = _TIMEOUT_S) -> Storage:
     if not url.startswith(f"{SCHEME}:"):
         return open_storage(url)
     return RemoteStorage(url, host, port, token, timeout_s=min(_TIMEOUT_S, epoch_timeout_s))
 
 
-def serve_storage(storage: CheckpointStorage | None, message: dict[str, Any]) -> dict[str, Any]:
+def serve_storage(storage: Storage | None, message: dict[str, Any]) -> dict[str, Any]:
     """The driver's side of one call. Errors travel to the slot that asked, with their class."""
     try:
         if storage is None or message["call"] not in CALLS:

@@ -25,7 +25,7 @@ import cloudpickle
 import psutil
 import pyarrow as pa
 
-from penstock.checkpoint.storage import CheckpointStorage
+from penstock.checkpoint.storage import Storage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.engine.exchange_rows import SCHEMA
 from penstock.engine.messages import EpochPlan
@@ -92,9 +92,7 @@ class _Relay:
 
 
 class SlotProcess:
-    def __init__(
-        self, slot: int, driver: Wire, job: SlotJob, storage: CheckpointStorage | None, *, port: int = 0
-    ) -> None:
+    def __init__(self, slot: int, driver: Wire, job: SlotJob, storage: Storage | None, *, port: int = 0) -> None:
         self._slot, self._driver, self._job = slot, driver, job
         self._driver_lock = threading.Lock()
         self._store = None if storage is None else CheckpointStore(storage, job.settings.retained)
