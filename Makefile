@@ -72,10 +72,10 @@ postgres: ## check for the programs of a PostgreSQL server, which tests start (i
 	@scripts/ensure_postgres.sh
 
 quick: setup ## the tests that need no Java, no server and no browser (2 minutes)
-	@JAVA_HOME=/no/java/here $(BIN)/python -m pytest --part=quick $(PYTEST_ARGS)
+	@JAVA_HOME=/no/java/here $(BIN)/python -m tests.parts quick $(PYTEST_ARGS)
 
 test: setup java kafka postgres browser check ## all that CI runs: the checks, then every test (15 minutes on two cores)
-	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m tests.parts $(PYTEST_ARGS); status=$$?; \
+	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m tests.parts test $(PYTEST_ARGS); status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - $(STARTED) )) s in all"; exit $$status
 
 long-tests: setup java kafka postgres browser ## the tests that are too long for make test (pytest -m nightly --nightly)

@@ -1,8 +1,8 @@
 """What every test gets: a part of the suite, reproducible Hypothesis runs, an environment without Penstock's own variables.
 
-A test's markers say what it needs; those of a fixture that starts something are put on here. The needs make three parts:
-`spark`, `servers` (Kafka, PostgreSQL, S3, a browser) and `quick`, which needs none of it. `make quick` runs that part,
-`make test` all three (`tests/parts.py`); a test marked `nightly` runs only with `--nightly`.
+A test's markers say what it needs; those of a fixture that starts something are put on here. The needs make the parts: `spark`,
+`servers` (Kafka, PostgreSQL, S3, a browser), `long`, and what needs none of it and is short, `embedded` and `plain`. `make quick`
+runs the last two, `make test` all of them (`tests/parts.py`); a test marked `nightly` runs only with `--nightly`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STARTED_BY = {
     "s3_server": "s3",
     "chromium": "browser",
 }
-_PARTS = ("quick", "servers", "spark")
+_PARTS = ("plain", "embedded", "long", "servers", "spark")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,7 +61,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _part(item: pytest.Item) -> str:
     if _has(item, "spark"):
         return "spark"
-    return "servers" if any(_has(item, marker) for marker in _STARTED_BY.values()) else "quick"
+    if any(_has(item, marker) for marker in _STARTED_BY.values()):
+        return "servers"
+    if _has(item, "long"):
+        return "long"
+    return "embedded" if item.path.parent.name == "embedded" else "plain"
 
 
 def _has(item: pytest.Item, marker: str) -> bool:

@@ -1,7 +1,7 @@
-"""`make test`: what runs on Spark and all the rest, at the same time, so that both cores of a small machine have work.
+"""`make quick` and `make test`: two runs of pytest at the same time, so that both cores of a small machine have work.
 
-Each half is a plain run of pytest with its tests in the usual order: whatever fails fails again by its name alone. The first
-half is seen as it runs; the second one's output follows at the end.
+Each half is a plain run with its tests in the usual order: what fails in it fails again by its name alone. The first half is
+seen as it runs; the output of the second follows at the end.
 """
 
 from __future__ import annotations
@@ -13,23 +13,28 @@ import time
 from collections.abc import Sequence
 from typing import IO, Final
 
+HALVES: Final = {
+    "quick": (("embedded",), ("plain",)),
+    "test": (("spark",), ("plain", "embedded", "long", "servers")),
+}
 _NO_TESTS: Final = 5  # pytest's status when a selection leaves nothing in one of the halves
-_ON_SPARK: Final = ("--part=spark",)
-_OTHERS: Final = ("--part=quick", "--part=servers")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(name: str, arguments: Sequence[str]) -> int:
+    first_half, second_half = HALVES[name]
     started = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
-        others = _start(_OTHERS, arguments, output)
+        second = _start(second_half, arguments, output)
         try:
-            on_spark = _start(_ON_SPARK, arguments).wait()
-            print(f"\nThe tests on Spark took {time.monotonic() - started:.0f} s. The others:\n", flush=True)
-            return _worse(on_spark, others.wait())
+            first = _start(first_half, arguments).wait()
+            print(
+                f"\n{' '.join(first_half)}: {time.monotonic() - started:.0f} s. {' '.join(second_half)}:\n", flush=True
+            )
+            return _worse(first, second.wait())
         finally:
-            if others.poll() is None:
-                others.terminate()
-                others.wait()
+            if second.poll() is None:
+                second.terminate()
+                second.wait()
             output.seek(0)
             print(output.read(), flush=True)
 
@@ -42,7 +47,7 @@ def _worse(one: int, other: int) -> int:
 
 def _start(parts: Sequence[str], arguments: Sequence[str], output: IO[str] | None = None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "pytest", *parts, *arguments],
+        [sys.executable, "-m", "pytest", *(f"--part={part}" for part in parts), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=None if output is None else subprocess.STDOUT,
@@ -50,4 +55,4 @@ def _start(parts: Sequence[str], arguments: Sequence[str], output: IO[str] | Non
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

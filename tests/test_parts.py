@@ -1,10 +1,16 @@
-"""The status of `make test` is that of both halves."""
+"""`make quick` and `make test` in halves: nothing is left out, and what fails in either half fails the whole."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.parts import _worse
+from tests.conftest import _PARTS
+from tests.parts import HALVES, _worse
+
+
+def test_the_halves_of_make_test_are_all_parts_and_those_of_make_quick_need_nothing() -> None:
+    assert sorted(part for half in HALVES["test"] for part in half) == sorted(_PARTS)
+    assert sorted(part for half in HALVES["quick"] for part in half) == ["embedded", "plain"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from tests.cli.programs import command, penstock
 from tests.driver.jobs import eventually
 from tests.service.programs import ENDLESS, jobmanager, program
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

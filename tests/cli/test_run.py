@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.programs import PYFLINK_WORD_COUNT, penstock
+
+pytestmark = pytest.mark.long
 
 
 def _write(folder: Path, name: str, text: str) -> str:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.embedded.hostile import POINTS, Outcome, hostile_run
 
+pytestmark = pytest.mark.long
+
 RUNS, AT_ONCE = 200, 50
 
 

@@ -42,6 +42,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="to be another user one has to be root first"
 )

@@ -315,6 +315,7 @@ def test_a_program_is_uploaded_and_run_and_its_failure_is_told(rest: httpx.Clien
     assert rest.post(f"/programs/{stored}/run").status_code == 404
 
 
+@pytest.mark.long
 def test_the_plan_of_a_program_is_told_without_starting_its_job(rest: httpx.Client) -> None:
     def plan(text: str, **asked: Any) -> httpx.Response:
         stored = rest.post("/programs/upload", params={"name": "planned.py"}, content=text).json()["filename"]
@@ -556,6 +557,7 @@ def test_the_interface_is_published(rest: httpx.Client) -> None:
     assert missing == []
 
 
+@pytest.mark.long
 def test_no_request_that_the_interface_describes_brings_the_server_down(
     dispatcher: Dispatcher, rest: httpx.Client, job: JobClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
