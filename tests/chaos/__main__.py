@@ -18,7 +18,7 @@ from tests.chaos.run import KINDS, run
 
 def main() -> int:
     runs, kills = int(os.environ.get("RUNS", "10")), int(os.environ.get("KILLS", "5"))
-    records, rate = int(os.environ.get("RECORDS", "1000000")), int(os.environ.get("RATE", "15000"))
+    records = int(os.environ.get("RECORDS", "1000000"))
     console = Console()
     table = Table(title=f"{runs} runs × {kills} kills × {records:,} records")
     for heading in (
@@ -45,7 +45,7 @@ def main() -> int:
                     master="local-cluster[2,1,1024]",
                     kinds=kinds,
                     records=records,
-                    rate=rate,
+                    epoch_records=max(1000, records // (kills * 20)),
                     seed=seed,
                     options={"spark.executor.memory": "768m"},
                     timeout=900,

@@ -11,6 +11,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,9 +68,11 @@ def run(
     records: int,
     epoch_records: int,
     seed: int,
+    points: Sequence[str] = (),
     master: str = "local-cluster[2,1,1024]",
     timeout: float = 180.0,
 ) -> KafkaOutcome:
+    """The first drivers die at `points`, one at each, and the next one goes on; then `kinds` are killed."""
     rng, started, wall = random.Random(seed), time.monotonic(), time.time()
     broker, database = KafkaServer(folder / "broker"), PostgresServer()
     outcome = KafkaOutcome()
@@ -95,6 +98,10 @@ def run(
             "restart-strategy.fixed-delay.delay=500 ms",
         ]
         driver = Driver(folder, arguments, module="tests.chaos.kafka_job")
+        for point in points:
+            done = len(driver.reports())
+            pid = _die_at(driver, point, timeout, epoch=done + 2)
+            outcome.kills.append(Kill(f"driver@{point}", pid, done))
         driver.start()
         try:
             for kind in kinds:
@@ -114,7 +121,7 @@ def run(
         broker.stop()
         database.remove()
     outcome.seconds = time.monotonic() - started
-    driver.wait_for(lambda: not left_behind(wall), 15, f"the end of all its processes: {left_behind(wall)}")
+    driver.wait_for(lambda: not left_behind(wall), 90, f"the end of all its processes: {left_behind(wall)}")
     return outcome
 
 
@@ -148,10 +155,10 @@ def _kill(
     return [Kill(kind, pid, last["epoch"], taken, now["generation"], now["job_attempt"]) for pid in victims]
 
 
-def _die_at(driver: Driver, point: str, timeout: float) -> int:
-    """Start the driver so that it kills itself at a named point of its first epoch, and wait for that."""
+def _die_at(driver: Driver, point: str, timeout: float, epoch: int = 0) -> int:
+    """Start the driver so that it kills itself at a named point of that epoch or its first one, and wait for that."""
     proof = driver.folder / f"fired-{driver.starts}"
-    driver.environment = {"PENSTOCK_FAULT": f"{point}:0", "PENSTOCK_FAULT_ONCE": str(proof)}
+    driver.environment = {"PENSTOCK_FAULT": f"{point}:{epoch}", "PENSTOCK_FAULT_ONCE": str(proof)}
     driver.start()
     driver.environment = {}
     driver.wait_for(lambda: not driver.running, timeout, f"the driver's death at {point}")

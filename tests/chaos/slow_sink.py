@@ -168,7 +168,7 @@ class Watch:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no flame graph of {SINK} within {timeout_s:.0f} s")
             time.sleep(0.5)
-        return _own(root, ".wait:") / max(1, int(root["hitCount"]))
+        return innermost(root, ".wait:") / max(1, int(root["hitCount"]))
 
     def _sample(self, phase: Phase, at_s: float) -> Sample:
         job = self.get()
@@ -206,11 +206,11 @@ def answered(rest: Endpoint, method: str, path: str, body: Mapping[str, Any] | N
     return answer.body
 
 
-def _own(place: Mapping[str, Any], name: str) -> int:
+def innermost(place: Mapping[str, Any], name: str) -> int:
     """In how many samples a place of that name is the innermost."""
     below = sum(child["hitCount"] for child in place["children"])
     own = place["hitCount"] - below if name in place["stackTraceLocation"] else 0
-    return int(own + sum(_own(child, name) for child in place["children"]))
+    return int(own + sum(innermost(child, name) for child in place["children"]))
 
 
 def memory_mib(driver: int) -> dict[str, float]:
@@ -281,7 +281,7 @@ def run(
         try:
             watch.wait_for("RUNNING", 200, epochs=5)  # a loaded machine starts a JVM slowly
             before = watch.phase("before", before_s, every_s)
-            _write(switch, SLOW[how])
+            make_slow(switch, SLOW[how])
             slow = watch.phase("slow", slow_s, every_s)
             shown = look_at_page(rest, job_id)
             blamed = watch.slow_line() if how == "write" else None  # commits are the driver's, and no subtask's
@@ -302,7 +302,7 @@ def run(
     return [*judge(before, slow, after, epoch_ms=EPOCH_MS[how]), named, *line]
 
 
-def _write(switch: Path, slow: Mapping[str, float]) -> None:
+def make_slow(switch: Path, slow: Mapping[str, float]) -> None:
     staged = switch.with_suffix(".new")  # readers must not see half of it
     staged.write_text(json.dumps(slow))
     staged.rename(switch)

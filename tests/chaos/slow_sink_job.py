@@ -108,17 +108,7 @@ class Counting(KeyedProcessFunction):
         yield value, nth
 
 
-def main(argv: list[str]) -> None:
-    folder = Path(argv[0])
-    options = dict(argument.split("=", 1) for argument in argv[1:])
-    rate = float(options.pop("rate", "8000"))
-    settings = {
-        "penstock.job.dir": str(folder / "job"),
-        "penstock.epoch.target": "1 s",
-        "execution.checkpointing.interval": "1 s",
-        **options,
-    }
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings)).set_parallelism(2)
+def build(env: StreamExecutionEnvironment, folder: Path, rate: float) -> None:
     source = DataGeneratorSource(lambda index: index, None, splits=2, rate_per_second=rate)
     counted = (
         env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
@@ -130,6 +120,20 @@ def main(argv: list[str]) -> None:
     )
     sink = SlowFiles(str(folder / "output"), str(folder / "slow"))
     counted.rebalance().sink_to(sink).name("files").uid("files")  # a vertex of its own
+
+
+def main(argv: list[str]) -> None:
+    folder = Path(argv[0])
+    options = dict(argument.split("=", 1) for argument in argv[1:])
+    rate = float(options.pop("rate", "8000"))
+    settings = {
+        "penstock.job.dir": str(folder / "job"),
+        "penstock.epoch.target": "1 s",
+        "execution.checkpointing.interval": "1 s",
+        **options,
+    }
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings)).set_parallelism(2)
+    build(env, folder, rate)
     env.execute("slow sink")
 
 

@@ -12,26 +12,28 @@ from tests.chaos.cluster import Driver, left_behind
 from tests.chaos.run import run
 from tests.chaos.verify import verify
 
-pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 POINTS = ["before-manifest", "after-manifest", "during-sink-commit", "before-spark-log"]
 CLUSTER = {"spark.executor.memory": "768m", "spark.executor.cores": "1"}
 
 
-def test_two_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_a_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path / "cluster") as cluster:
         outcome = run(
             tmp_path / "run",
             master=cluster.address,
-            kinds=["slot", "executor", "python-worker", "driver", "slot"],
-            records=200_000,
-            rate=5_000,
+            kinds=["slot", "executor", "python-worker", "driver"],
+            records=100_000,
+            epoch_records=3_000,
             seed=int(time.time()),
+            pause=(1, 3),
             options=CLUSTER,
         )
     print(outcome)
-    assert [kill.kind for kill in outcome.kills] == ["slot", "executor", "python-worker", "driver", "slot"]
-    assert len({kill.pid for kill in outcome.kills}) == 5
+    assert [kill.kind for kill in outcome.kills] == ["slot", "executor", "python-worker", "driver"]
+    assert len({kill.pid for kill in outcome.kills}) == 4
     assert outcome.driver_starts == 2
     slot_kills = [kill for kill in outcome.kills if kill.kind in ("slot", "executor", "python-worker")]
     assert all(kill.job_attempt == 0 for kill in slot_kills), "losing a slot, worker or executor restarts no job"
@@ -39,15 +41,30 @@ def test_two_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_cluster_
     assert outcome.restored_tasks >= 3, "only lost subtasks came back from the checkpoint"
 
 
-def test_a_driver_killed_at_each_named_point_commits_every_epoch_exactly_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("runtime", "points"),
+    [
+        pytest.param("embedded", POINTS, id="embedded", marks=pytest.mark.long),
+        # At the other two points a driver on Spark dies among the transactions of Kafka and PostgreSQL: test_kafka_chaos.py.
+        pytest.param("spark", ["before-manifest", "during-sink-commit"], id="spark", marks=pytest.mark.spark),
+        pytest.param("spark", POINTS, id="spark-each", marks=[pytest.mark.spark, pytest.mark.nightly]),
+    ],
+)
+def test_a_driver_killed_at_each_named_point_commits_every_epoch_exactly_once(
+    runtime: str, points: list[str], tmp_path: Path
+) -> None:
     """One job, one driver after the other: each completes an epoch or two and dies at another point of the next."""
     started = time.time()
     driver = Driver(
         tmp_path / "run",
-        ["records=40000", "splits=2", "parallelism=2", "penstock.epoch.max-records=2500", "spark.master=local[2,4]"],
-    )
+        [
+            "records=40000", "splits=2", "parallelism=2", "penstock.epoch.max-records=2500", "spark.master=local[2,4]",
+            f"penstock.runtime={runtime}",
+        ],
+    )  # fmt: skip
+    checkpoints = tmp_path / "run" / "job" / "checkpoints"
     expected = {}
-    for generation, point in enumerate(POINTS, 1):
+    for generation, point in enumerate(points, 1):
         proof = tmp_path / point
         done = max((report["epoch"] for report in driver.reports()), default=0)
         driver.environment = {"PENSTOCK_FAULT": f"{point}:{done + 3}", "PENSTOCK_FAULT_ONCE": str(proof)}
@@ -57,7 +74,13 @@ def test_a_driver_killed_at_each_named_point_commits_every_epoch_exactly_once(tm
         assert driver.process.returncode == -9, driver.log()
         fired_at, epoch, pid = proof.read_text().split()
         assert (fired_at, int(pid)) == (point, driver.process.pid)
-        expected[generation + 1] = int(epoch) if point == "before-manifest" else int(epoch) + 1
+        # An epoch whose predecessor is still being stored is no checkpoint: a slow disk has fewer of them.
+        newest = max(int(path.parent.name.removeprefix("chk-")) for path in checkpoints.glob("chk-*/manifest.json"))
+        if point == "before-manifest":
+            assert newest < int(epoch)
+        elif point != "before-spark-log":
+            assert newest == int(epoch)
+        expected[generation + 1] = newest + 1
     driver.start()
     driver.wait_for(lambda: not driver.running, 180, "the end of the job")
     assert driver.finished, driver.log()
@@ -68,4 +91,4 @@ def test_a_driver_killed_at_each_named_point_commits_every_epoch_exactly_once(tm
     assert {generation: first[generation] for generation in expected} == expected, (
         "a checkpoint exists from its manifest on"
     )
-    driver.wait_for(lambda: not left_behind(started), 15, "the end of all processes")
+    driver.wait_for(lambda: not left_behind(started), 90, "the end of all processes")

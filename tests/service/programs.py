@@ -73,4 +73,4 @@ def jobmanager(home: Path, *options: str, token: str = "") -> Iterator[Endpoint]
         yield endpoint
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
