@@ -378,13 +378,15 @@ def task_state(graph: ExecutionGraph, task: TaskId, handles: tuple[StateHandle, 
 
 
 def _chains(manifest: Manifest, graph: ExecutionGraph) -> dict[TaskId, tuple[StateHandle, ...]]:
-    """What the next snapshots may build on. A vertex whose parallelism changed, or whose state is a savepoint's, which is not
-    ours to build on, starts with full snapshots."""
+    """What the next snapshots may build on. A vertex whose parallelism or operators changed, or whose state is a savepoint's, which
+    is not ours to build on, starts with full snapshots: a chain must not keep state of operators that are elsewhere now, where
+    they go on."""
     vertices = {vertex.state_id: vertex for vertex in graph.job.vertices.values()}
     return {
         TaskId(vertex.id, state.subtask): state.handles
         for state in manifest.tasks
         if (vertex := vertices.get(state.vertex)) is not None
         and vertex.parallelism == state.parallelism
+        and state.operators == tuple(node.operator_id for node in vertex.nodes)
         and not any(map(is_external, state.handles))
     }
