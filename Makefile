@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check reference format bench bench-kafka bench-postgres bench-state hostile mutants chaos chaos-kafka hosts long-tests nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check reference format bench bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts long-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,8 +100,8 @@ bench-state: setup ## measure RocksDB with 10 million keys, and a slow checkpoin
 bench: setup java ## measure throughput and latency
 	$(BIN)/python -m benchmarks
 
-hostile: setup ## two thousand random runs of the embedded runtime with everything at once, against an oracle (15 minutes; HOSTILE_ARGS)
-	$(BIN)/python -m tests.embedded.hostile $(HOSTILE_ARGS)
+simulate: setup ## ten thousand random runs of the embedded runtime with everything at once, against an oracle (half an hour; SIMULATE_ARGS)
+	$(BIN)/python -m penstock.testing.simulate --seeds 0..9999 $(SIMULATE_ARGS)
 
 mutants: setup java postgres ## sabotage the product in one place after the other: a test must notice each (an hour; MUTANTS picks by name)
 	$(BIN)/python -m tests.mutants $(MUTANTS)
@@ -122,8 +122,8 @@ hosts: setup java ## as root: hosts in network namespaces; slot, executor, host 
 	$(BIN)/python -m tests.hosts $(HOSTS_ARGS)
 
 # One after the other, all of them whatever fails: a night is for finding more than the first thing that is wrong.
-nightly: setup java kafka postgres browser ## the long runs, one after the other: long tests, hostile, mutants, chaos, hosts, soak, slow-sink (a night)
-	@failed=; for run in long-tests hostile mutants chaos hosts soak slow-sink; do $(MAKE) $$run || failed="$$failed $$run"; done; \
+nightly: setup java kafka postgres browser ## the long runs, one after the other: long tests, simulate, mutants, chaos, hosts, soak, slow-sink (a night)
+	@failed=; for run in long-tests simulate mutants chaos hosts soak slow-sink; do $(MAKE) $$run || failed="$$failed $$run"; done; \
 	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 bench-kafka: setup kafka ## throughput from Kafka to Kafka beside a plain loop and Spark's connector

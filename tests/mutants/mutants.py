@@ -11,7 +11,7 @@ _STRANGERS: Final = "tests/runtime/test_strangers.py"
 _CHALLENGE: Final = "tests/service/test_challenge.py"
 _CROSSING: Final = "tests/runtime/test_errors_cross.py"
 _SPECIFICATION: Final = "tests/embedded/test_changed_specification.py"
-_HOSTILE: Final = "tests/embedded/test_hostile_runs.py"
+_SIMULATED: Final = "tests/testing/test_simulate.py"
 _LAST: Final = "tests/embedded/test_last_checkpoint.py"
 _REPLACED: Final = "tests/embedded/test_replaced_driver.py"
 _SAVED: Final = "tests/embedded/test_savepoint_output.py"
@@ -23,6 +23,14 @@ _REGISTRY: Final = "tests/runtime/test_registry.py"
 _ATTEMPTS: Final = "tests/runtime/test_attempts.py"
 _ONE_ANSWER: Final = "tests/contract/test_one_answer.py"
 _STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
+
+# Why a simulated run cannot notice some.
+_DISK: Final = "the simulator's storage is memory: this is about files on a real disk"
+_SOCKETS_ONLY: Final = "sockets between processes: the simulator has one process"
+_SPARK: Final = "Spark itself: the simulator has none"
+_SLOTS: Final = "slot processes and their addresses: the simulator's hosts are objects"
+_API: Final = "what the API takes and refuses while a program is built: no run begins"
+_VALUES_ONLY: Final = "what an operator computes, not how a job survives: its simulated jobs hold no such values"
 
 _CHECKPOINTS: Final = (
     Mutant(
@@ -123,21 +131,21 @@ _CHECKPOINTS: Final = (
         file="penstock/driver/checkpoints.py",
         old='        self._reach("before-manifest", permit.epoch)\n',
         new='        self._sinks.commit(permit.epoch, permit.committables)\n        self._reach("before-manifest", permit.epoch)\n',
-        tests=(_HOSTILE,),
+        tests=(_SIMULATED,),
     ),
     Mutant(
         name="output of a declined checkpoint is forgotten",
         file="penstock/protocol/checkpoints.py",
         old="        record.stage = Stage.WAITING\n        self.chains.keep",
         new="        record.stage, record.output = Stage.WAITING, {}\n        self.chains.keep",
-        tests=(_HOSTILE,),
+        tests=(_SIMULATED,),
     ),
     Mutant(
         name="nothing is committed again at a restart",
         file="penstock/driver/job_master.py",
         old="        self._sinks.recover(manifest, self.epoch)\n",
         new="        pass\n",
-        tests=(_HOSTILE,),
+        tests=(_SIMULATED,),
     ),
 )
 
@@ -176,6 +184,7 @@ _EVENT_TIME: Final = (
         old="if len(payload) <= limit or len(block) <= 1:",
         new="if True:",
         tests=("tests/embedded/test_large_records.py::test_no_exchange_row_is_larger_than_a_block_may_be",),
+        out_of_reach="the same records in larger rows: no answer changes",
     ),
 )
 
@@ -186,6 +195,7 @@ _VALUES_AND_KEYS: Final = (
         old="    if has_single_floats(declared):",
         new="    if False:",
         tests=(f"{_FLOATS}::test_keys_of_32_bits_keep_their_state_when_the_job_is_rescaled",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="a named tuple is copied by its constructor",
@@ -193,6 +203,7 @@ _VALUES_AND_KEYS: Final = (
         old="tuple.__new__(type(value), _tuple(tuple(value)))",
         new="type(value)(*_tuple(tuple(value)))",
         tests=("tests/common/test_values.py::test_a_named_tuple_is_copied_without_its_constructor",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="every NaN is a key of its own",
@@ -214,6 +225,7 @@ _VALUES_AND_KEYS: Final = (
         old="return 0.0 if key == 0.0 else key  # NEGATIVE_ZERO",
         new="return _normal_float(key)  # NEGATIVE_ZERO",
         tests=(f"{_FLOATS}::test_the_zero_of_an_old_snapshot_is_plain_zero_whichever_came_first",),
+        out_of_reach="a snapshot of an earlier release: a run has only its own",
     ),
     Mutant(
         name="branches of a stream share their records",
@@ -221,6 +233,7 @@ _VALUES_AND_KEYS: Final = (
         old="operator.process(0, self._copy(block) if others else block)",
         new="operator.process(0, block)",
         tests=(f"{_VALUES}::test_branches_of_one_stream_do_not_see_what_the_others_do",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="what reduce emits is what it goes on changing",
@@ -242,6 +255,7 @@ _VALUES_AND_KEYS: Final = (
         old="return list(own_all(current))",
         new="return list(current)",
         tests=(f"{_VALUES}::test_a_window_that_fires_again_has_its_elements_as_they_came",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="functions are captured at execution",
@@ -249,6 +263,7 @@ _VALUES_AND_KEYS: Final = (
         old='operator = captured(operator, f"operator {name!r}")',
         new="pass",
         tests=(f"{_CAPTURE}::test_functions_made_in_a_loop_keep_the_value_of_their_turn",),
+        out_of_reach=_API,
     ),
     Mutant(
         name="key selectors are captured at execution",
@@ -256,6 +271,7 @@ _VALUES_AND_KEYS: Final = (
         old='captured(selectors.key_selector(key_selector, self._type, declared), "the key selector of key_by")',
         new="selectors.key_selector(key_selector, self._type, declared)",
         tests=(f"{_CAPTURE}::test_what_cannot_travel_is_refused_at_the_call_and_the_line_comes_first",),
+        out_of_reach=_API,
     ),
     Mutant(
         name="results of count windows are at the end of time",
@@ -263,6 +279,7 @@ _VALUES_AND_KEYS: Final = (
         old="stamp = self._fired_at if isinstance(window, (CountWindow, GlobalWindow)) else window.max_timestamp()",
         new="stamp = window.max_timestamp()",
         tests=(f"{_STAMPS}::test_results_of_windows_without_an_end_have_the_time_of_the_record_that_fired_them",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="a record without a timestamp has None",
@@ -270,6 +287,7 @@ _VALUES_AND_KEYS: Final = (
         old="return MIN_LONG_VALUE if stamp is None else stamp",
         new="return stamp",
         tests=(f"{_STAMPS}::test_a_record_without_a_timestamp_has_the_smallest_long",),
+        out_of_reach=_VALUES_ONLY,
     ),
 )
 
@@ -280,6 +298,7 @@ _COLUMNS: Final = (
         old="return last_timestamp(self.end(window))",
         new="return window - 1",
         tests=("tests/contract/test_end_of_time.py::test_a_batch_window_behind_a_keyed_sum_loses_nothing",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="Arrow casts to the declared type",
@@ -287,6 +306,7 @@ _COLUMNS: Final = (
         old="arrays.append(exact_array(values, kind))",
         new="arrays.append(pa.array(values, kind))",
         tests=("tests/contract/test_declared_types.py::test_a_value_of_another_type_fails_the_job",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="declared types are not checked inside of a chain",
@@ -294,6 +314,7 @@ _COLUMNS: Final = (
         old="            self._check(block)",
         new="            pass",
         tests=("tests/contract/test_declared_types.py::test_a_value_of_another_type_fails_the_job",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="sums wrap",
@@ -301,6 +322,7 @@ _COLUMNS: Final = (
         old="        if largest * len(column) < 2**63:",
         new="        if True:",
         tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="decimals are rounded over rows",
@@ -308,6 +330,7 @@ _COLUMNS: Final = (
         old="        return _EXACT.add(a, b)\n    if",
         new="        return a + b\n    if",
         tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="NaN is many keys over columns",
@@ -315,6 +338,7 @@ _COLUMNS: Final = (
         old="one_nan(plain(column_of(batch, name, where)))",
         new="plain(column_of(batch, name, where))",
         tests=(f"{_ONE_ANSWER}::test_a_key_is_the_same_over_columns_and_over_rows",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="an expression's type depends on its block",
@@ -322,6 +346,7 @@ _COLUMNS: Final = (
         old="return kind if kind in _SIMPLE else (kind, position)",
         new="return 0",
         tests=(f"{_ONE_ANSWER}::test_integers_are_divided_as_integers_and_floats_as_floats",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="durations cannot be summed over columns",
@@ -329,6 +354,7 @@ _COLUMNS: Final = (
         old="    return kind if _t.is_duration(kind) else None",
         new="    return None",
         tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="the repeated hour is one hour",
@@ -348,6 +374,7 @@ _SINKS_AND_SPARK: Final = (
         tests=(
             "tests/spark/test_spark_sink.py::test_a_commit_that_was_done_is_recognised_when_its_staged_files_are_gone",
         ),
+        out_of_reach=_SPARK,
     ),
     Mutant(
         name="the log of a file source stays behind",
@@ -355,6 +382,7 @@ _SINKS_AND_SPARK: Final = (
         old="lines=progress.lines, files=dict(files))",
         new="lines=progress.lines, location=str(self.location))",
         tests=("tests/spark/test_spark_log.py::test_a_checkpoint_holds_a_sources_log_from_its_last_compaction_on",),
+        out_of_reach=_SPARK,
     ),
     Mutant(
         name="Spark commits a batch that no checkpoint covers",
@@ -364,6 +392,7 @@ _SINKS_AND_SPARK: Final = (
         tests=(
             "tests/spark/test_from_spark.py::test_a_source_that_forgets_what_is_committed_is_told_only_what_a_checkpoint_covers",
         ),
+        out_of_reach=_SPARK,
     ),
     Mutant(
         name="an epoch that hangs ends all jobs of the session",
@@ -373,6 +402,7 @@ _SINKS_AND_SPARK: Final = (
         tests=(
             "tests/spark/test_bad_input.py::test_an_epoch_that_hangs_is_given_up_and_replayed_and_no_other_job_of_the_session_notices",
         ),
+        out_of_reach=_SPARK,
     ),
     Mutant(
         name="sinks commit before all have taken over",
@@ -389,6 +419,7 @@ _SINKS_AND_SPARK: Final = (
         tests=(
             "tests/state/test_local_folder.py::test_only_what_is_certainly_left_by_a_dead_process_of_ours_is_removed",
         ),
+        out_of_reach=_DISK,
     ),
 )
 
@@ -399,6 +430,7 @@ _STATE: Final = (
         old="            cursor.status()",
         new="            pass",
         tests=("tests/embedded/test_damaged_working_state.py", "tests/state/test_damaged_rocksdb.py"),
+        out_of_reach=_DISK,
     ),
     Mutant(
         name="an error crosses processes without its class",
@@ -406,6 +438,7 @@ _STATE: Final = (
         old='return _CROSSING.get(text["type"], PenstockError)(text["message"])',
         new='return PenstockError(text["message"])',
         tests=(f"{_CROSSING}::test_a_damaged_state_file_is_a_corrupt_snapshot_to_relay_and_driver",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a damaged checkpoint is tried again for ever",
@@ -420,6 +453,7 @@ _STATE: Final = (
         old="except _RelayGoneError:\n            raise",
         new="except (_RelayGoneError, OSError):\n            raise",
         tests=(f"{_CROSSING}::test_a_slot_that_has_no_more_files_says_so_and_is_not_taken_for_a_lost_connection",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="state of another specification is taken as it is",
@@ -434,6 +468,7 @@ _STATE: Final = (
         old="len(self.keys) + before.index(partial) for partial in self.partials]",
         new="len(self.keys) + place for place, _ in enumerate(self.partials)]",
         tests=(f"{_SPECIFICATION}::test_reordered_aggregates_keep_their_own_values",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="reordered aggregates are taken by place, over rows",
@@ -441,6 +476,7 @@ _STATE: Final = (
         old="(before.partials or ()).index(partial) for partial in self.contents.partials or ()]",
         new="place for place, _ in enumerate(self.contents.partials or ())]",
         tests=(f"{_SPECIFICATION}::test_reordered_aggregates_keep_their_own_values",),
+        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="an interval join goes on with wider bounds",
@@ -455,6 +491,7 @@ _STATE: Final = (
         old="        except BaseException:\n            _unlink_quietly(temporary)\n            raise\n        return temporary",
         new="        except OSError:\n            pass\n        return temporary",
         tests=("tests/checkpoint/test_storage.py", "tests/embedded/test_full_disk.py"),
+        out_of_reach=_DISK,
     ),
     Mutant(
         name="checkpoints are readable for everybody",
@@ -462,6 +499,7 @@ _STATE: Final = (
         old="self._rights & 0o666",
         new="0o644",
         tests=("tests/checkpoint/test_private_files.py",),
+        out_of_reach=_DISK,
     ),
 )
 
@@ -472,6 +510,7 @@ _HOSTS: Final = (
         old="return lease is not None and lease.instead_of == served.address",
         new="return False",
         tests=(f"{_REGISTRY}::test_who_found_a_slot_unreachable_may_replace_it_and_nobody_else",),
+        out_of_reach=_SLOTS,
     ),
     Mutant(
         name="slots are compared by pid alone",
@@ -479,6 +518,7 @@ _HOSTS: Final = (
         old="if known is not None and known.address != avoid:",
         new="if known is not None and (avoid is None or known.address.pid != avoid.pid):",
         tests=(f"{_REGISTRY}::test_equal_pids_on_two_hosts_are_two_slots",),
+        out_of_reach=_SLOTS,
     ),
     Mutant(
         name="an error of an earlier attempt fails the later one",
@@ -486,6 +526,7 @@ _HOSTS: Final = (
         old='current = self._running == (report["job_attempt"], report["epoch"])',
         new='current = self._running is not None and self._running[1] == report["epoch"]',
         tests=(f"{_ATTEMPTS}::test_an_error_of_an_earlier_attempt_does_not_fail_the_later_one",),
+        out_of_reach=_SLOTS,
     ),
     Mutant(
         name="an acknowledgement of an earlier attempt counts",
@@ -500,6 +541,7 @@ _HOSTS: Final = (
         old="if plan.fence < self._newest:",
         new="if False:",
         tests=(f"{_ATTEMPTS}::test_a_slot_refuses_a_relay_of_an_earlier_attempt_and_goes_on_with_the_later_one",),
+        out_of_reach=_SLOTS,
     ),
     Mutant(
         name="silent slots are kept at a restart",
@@ -507,6 +549,7 @@ _HOSTS: Final = (
         old="        self._drop(silent)\n",
         new="",
         tests=(f"{_REGISTRY}::test_before_a_restart_slots_that_do_not_answer_are_dropped",),
+        out_of_reach=_SLOTS,
     ),
     Mutant(
         name="crowded slots stay where they are",
@@ -514,6 +557,7 @@ _HOSTS: Final = (
         old="        if crowded:",
         new="        if False:",
         tests=(f"{_REGISTRY}::test_crowded_slots_are_spread_again_before_a_restart",),
+        out_of_reach=_SLOTS,
     ),
     Mutant(
         name="a slot is waited for longer than the epoch may take",
@@ -521,6 +565,7 @@ _HOSTS: Final = (
         old="self._start_timeout_s = min(START_TIMEOUT_S, epoch_timeout_s)",
         new="self._start_timeout_s = START_TIMEOUT_S",
         tests=(f"{_REGISTRY}::test_nobody_waits_for_a_slot_longer_than_the_epoch_may_take",),
+        out_of_reach=_SLOTS,
     ),
     Mutant(
         name="connections are not watched",
@@ -528,6 +573,7 @@ _HOSTS: Final = (
         old="    if sock.family not in (socket.AF_INET, socket.AF_INET6):",
         new="    if True:",
         tests=("tests/runtime/test_liveness.py",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a replaced driver blames its files",
@@ -547,6 +593,7 @@ _WAYS_IN: Final = (
         old="            except TimeoutError as error:\n",
         new='            except ConnectionResetError:\n                chunk = b""\n            except TimeoutError as error:\n',
         tests=(f"{_SOCKETS}::test_a_reset_in_the_middle_of_a_record_is_an_error_and_no_record",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a server need not prove that it knows the token",
@@ -554,6 +601,7 @@ _WAYS_IN: Final = (
         old="    if not proves(proven, token, Side.SERVER, *facts):",
         new="    if False:",
         tests=(f"{_STRANGERS}::test_a_listener_on_a_freed_port_gets_no_token_and_nothing_it_says_is_unpickled",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a proof does not say whose it is",
@@ -561,6 +609,7 @@ _WAYS_IN: Final = (
         old='(b"penstock 2", side.value, *facts)',
         new='(b"penstock 2", *facts)',
         tests=(f"{_STRANGERS}::test_a_client_that_sends_the_servers_own_proof_back_is_not_let_in",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a proof holds for any port",
@@ -568,6 +617,7 @@ _WAYS_IN: Final = (
         old='    return struct.pack(">H", port)',
         new='    return b""',
         tests=(f"{_STRANGERS}::test_a_listener_that_passes_everything_on_to_the_real_one_is_found_out",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a stranger at a slot's address fails the job",
@@ -575,6 +625,7 @@ _WAYS_IN: Final = (
         old="                except (OSError, StrangerError)",
         new="                except OSError",
         tests=(f"{_STRANGERS}::test_a_stranger_at_a_slots_address_is_a_slot_that_is_gone",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a relay that cannot send does not listen",
@@ -584,6 +635,7 @@ _WAYS_IN: Final = (
         tests=(
             "tests/runtime/test_errors_cross.py::test_a_slot_that_refuses_says_why_to_a_relay_that_is_still_sending",
         ),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="any number of silent connections",
@@ -591,6 +643,7 @@ _WAYS_IN: Final = (
         old="            while len(self._waiting) >= MOST_WAITING:",
         new="            while False:",
         tests=(f"{_STRANGERS}::test_two_hundred_silent_connections_are_few_threads_and_do_not_keep_others_out",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a stranger may take all the time it likes",
@@ -598,6 +651,7 @@ _WAYS_IN: Final = (
         old="Wire.accept(sock, self._token, PATIENCE_S)",
         new="Wire.accept(sock, self._token, 1e6)",
         tests=(f"{_STRANGERS}::test_a_stranger_that_trickles_is_turned_away_in_time",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="REST without a token",
@@ -605,6 +659,7 @@ _WAYS_IN: Final = (
         old="            if expected is None:\n",
         new="            if False:\n",
         tests=("tests/service/test_rest.py::test_without_the_token_only_the_page_is_open",),
+        out_of_reach="REST: the simulator asks the driver itself",
     ),
     Mutant(
         name="a request can be repeated by who overheard it",
@@ -612,6 +667,7 @@ _WAYS_IN: Final = (
         old="now - made > _GOOD_FOR_S or mine in self._used",
         new="now - made > _GOOD_FOR_S",
         tests=(f"{_CHALLENGE}::test_an_impostor_that_passes_requests_on_can_neither_change_nor_repeat_them",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="a command talks to a server that proved nothing",
@@ -619,6 +675,7 @@ _WAYS_IN: Final = (
         old="    return theirs if known else None",
         new="    return theirs",
         tests=(f"{_CHALLENGE}::test_an_impostor_hears_neither_token_nor_request",),
+        out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
         name="secrets inside values are shown",
@@ -626,6 +683,7 @@ _WAYS_IN: Final = (
         old="            text = pattern.sub(shown, text)",
         new="            pass",
         tests=("tests/service/test_hidden_secrets.py",),
+        out_of_reach="what is shown to people: no run looks at it",
     ),
 )
 

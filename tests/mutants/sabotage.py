@@ -1,4 +1,4 @@
-"""How a mutant is tried: in a copy of the tree, with one text replaced by another, its tests have to fail."""
+"""How a mutant is tried: in a copy of the tree, with one text replaced by another, its tests or a simulated run have to fail."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    out_of_reach: str = ""  # why no simulated run can notice it; empty: one of 2,000 seeds has to
 
     def source(self) -> str:
         return (ROOT / self.file).read_text(encoding="utf-8")
@@ -52,6 +53,33 @@ def try_all(mutants: Iterable[Mutant]) -> Iterator[Trial]:
                 yield _try(mutant, tree)
 
 
+def simulate_all(mutants: Iterable[Mutant], seeds: int) -> Iterator[Trial]:
+    """As `try_all`, with simulated runs in place of tests: seeds from 0 on, until one is not exact."""
+    with _copy_of_the_tree() as tree:
+        for mutant in mutants:
+            with _sabotaged(mutant, tree) as fits:
+                yield _simulate(mutant, seeds, tree) if fits else _does_not_fit(mutant)
+
+
+def _simulate(mutant: Mutant, seeds: int, tree: Path) -> Trial:
+    started = time.monotonic()
+    arguments = ["--seeds", f"0..{seeds - 1}", "--stop-at-first"]
+    command = [sys.executable, "-m", "penstock.testing.simulate", *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=tree, env=_environment(tree), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Trial(mutant=mutant, caught=False, by=f"not done after {_TIMEOUT_S} s", seconds=_TIMEOUT_S)
+    first = next((line for line in done.stdout.splitlines() if line.startswith("seed ")), "")
+    return Trial(
+        mutant=mutant,
+        caught=done.returncode == 1 and bool(first),
+        by=first.partition("; python -m")[0] or f"NOBODY: {seeds} seeds are exact {done.stderr[-200:]}",
+        seconds=time.monotonic() - started,
+    )
+
+
 @contextmanager
 def _copy_of_the_tree() -> Iterator[Path]:
     """Not the tree itself: a run that is interrupted must not leave a sabotaged product behind."""
@@ -66,27 +94,41 @@ def _copy_of_the_tree() -> Iterator[Path]:
         yield tree
 
 
-def _try(mutant: Mutant, tree: Path) -> Trial:
+@contextmanager
+def _sabotaged(mutant: Mutant, tree: Path) -> Iterator[bool]:
+    """Inside, the tree has the mutant; False: its text is not there."""
     file = tree / mutant.file
     healthy = file.read_text(encoding="utf-8")
-    if healthy.count(mutant.old) != 1:
-        return Trial(mutant=mutant, caught=False, by="its text does not stand exactly once in its file", seconds=0.0)
     file.write_text(healthy.replace(mutant.old, mutant.new), encoding="utf-8")
-    started = time.monotonic()
     try:
-        status, first = _run(mutant.tests, tree)
+        yield healthy.count(mutant.old) == 1
     finally:
         file.write_text(healthy, encoding="utf-8")
+
+
+def _does_not_fit(mutant: Mutant) -> Trial:
+    return Trial(mutant=mutant, caught=False, by="its text does not stand exactly once in its file", seconds=0.0)
+
+
+def _try(mutant: Mutant, tree: Path) -> Trial:
+    with _sabotaged(mutant, tree) as fits:
+        if not fits:
+            return _does_not_fit(mutant)
+        started = time.monotonic()
+        status, first = _run(mutant.tests, tree)
     # 1: tests ran and some failed. Anything else (nothing collected, an error of usage) is no proof.
     return Trial(mutant=mutant, caught=status == 1, by=first, seconds=time.monotonic() - started)
 
 
+def _environment(tree: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 def _run(tests: tuple[str, ...], tree: Path) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            command, cwd=tree, env=_environment(tree), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
         return 1, f"hung for {_TIMEOUT_S} s"

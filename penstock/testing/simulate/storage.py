@@ -1,0 +1,136 @@
+"""Storage in the hands of the demon: it is asked before every operation, and may harm it."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, assert_never
+
+from penstock.checkpoint import layout
+from penstock.checkpoint.storage import Storage
+from penstock.errors import StorageError
+from penstock.runtime.embedded.crash import SimulatedCrash
+from penstock.testing.simulate.story import Story
+
+Harm: TypeAlias = Literal[
+    "refused",  # nothing is done
+    "answer lost",  # it is done, and reported as failed
+    "done twice",  # the transport repeats it: a file is created by the first of two tries, and the second says that it was there
+    "torn",  # a part of the file is there; reported as failed
+    "slow",  # time passes, and perhaps more: see `Harmed.meanwhile`
+    "late, of the dead",  # the process dies, and it is done some operations later
+    "late, of the living",  # reported as failed, and done some operations later
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harmed:
+    harm: Harm
+    delay: int = 1  # operations, until what is late is carried out
+    meanwhile: Callable[[], None] = lambda: None  # of what is slow
+
+
+def kind_of(operation: str, path: str) -> str:
+    """What an operation is about: where the demon waits for it."""
+    if operation in ("put", "put_new"):
+        if path.endswith("manifest.json"):
+            return "write of a manifest"
+        if path.startswith(layout.EPOCHS):
+            return "write of a plan"
+        if path.startswith(layout.GENERATIONS):
+            return "write of a start" if "-from-" in path else "write of an owner"
+        return "write of output" if path.startswith("staged") else "write of state"
+    return {"get": "read", "exists": "look", "list": "look", "delete": "deletion"}[operation]
+
+
+@dataclass(slots=True)
+class SimulatedStorage:
+    """Any Storage. `ask` is the demon, by the kind of the operation; None: nobody harms anything."""
+
+    inner: Storage
+    story: Story
+    ask: Callable[[str], Harmed | None] | None = None
+    _late: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
+    _count: int = 0
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def put(self, path: str, data: bytes) -> None:
+        self._do("put", path, lambda part: self.inner.put(path, data[: len(data) // 2] if part else data))
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        return bool(
+            self._do("put_new", path, lambda part: self.inner.put_new(path, data[: len(data) // 2] if part else data))
+        )
+
+    def get(self, path: str) -> bytes:
+        data: bytes = self._do("get", path, lambda part: self.inner.get(path))
+        return data
+
+    def exists(self, path: str) -> bool:
+        return bool(self._do("exists", path, lambda part: self.inner.exists(path)))
+
+    def list(self, prefix: str) -> builtins.list[str]:
+        return builtins.list(self._do("list", prefix, lambda part: self.inner.list(prefix)))
+
+    def delete(self, path: str) -> None:
+        self._do("delete", path, lambda part: self.inner.delete(path))
+
+    def sweep(self, *, older_than_s: float = 3600.0) -> int:
+        return self.inner.sweep(older_than_s=older_than_s)
+
+    def settle(self) -> None:
+        """All that is late is carried out now."""
+        late, self._late = self._late, []
+        for _, write in late:
+            write()
+
+    def _do(self, operation: str, path: str, carry_out: Callable[[bool], Any]) -> Any:
+        if path == layout.STATISTICS:  # numbers for people, by the wall clock: a run has to be the same every time
+            return carry_out(False)
+        self._count += 1
+        for entry in [late for late in self._late if late[0] <= self._count]:
+            self._late.remove(entry)
+            entry[1]()
+        kind = kind_of(operation, path)
+        harmed = None if self.ask is None else self.ask(kind)
+        if harmed is None:
+            return carry_out(False)
+        where = f"{operation} of {path}"
+        self.story.happened(f"{kind}: {harmed.harm}", f"  storage: {where}: {harmed.harm}")
+        return self._harm(harmed, kind, where, carry_out)
+
+    def _harm(self, harmed: Harmed, kind: str, where: str, carry_out: Callable[[bool], Any]) -> Any:
+        match harmed.harm:
+            case "refused":
+                raise StorageError(f"the demon: {where} failed, nothing was done")
+            case "answer lost":
+                carry_out(False)
+                raise StorageError(f"the demon: {where} was carried out, but its answer was lost")
+            case "done twice":
+                carry_out(False)
+                return carry_out(False)
+            case "torn":
+                # Manifests and owners are whole or not there: their files are moved to their place.
+                if kind in ("write of state", "write of output", "write of a plan"):
+                    carry_out(True)
+                raise StorageError(f"the demon: {where} was cut short")
+            case "slow":
+                harmed.meanwhile()
+                return carry_out(False)
+            case "late, of the dead" | "late, of the living":
+
+                def afterwards() -> None:
+                    self.story.tell(f"  storage: {where} is carried out now, late")
+                    with contextlib.suppress(StorageError):
+                        carry_out(False)
+
+                self._late.append((self._count + harmed.delay, afterwards))
+                if harmed.harm == "late, of the dead":
+                    raise SimulatedCrash(f"the process died while its {where} was on the way")
+                raise StorageError(f"the demon: nothing is known of {where}")
+        assert_never(harmed.harm)
