@@ -31,8 +31,8 @@ from penstock.checkpoint.storage import LocalStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.protocol.input_facts import Lineage
 from penstock.state.backend import OperatorState
+from penstock.state.backends import MIB, RocksDBSettings
 from penstock.state.rocksdb import RocksDBKeyspace
-from penstock.state.rocksdb_settings import MIB, RocksDBSettings
 from penstock.state.snapshot import SnapshotContents, grouped
 
 SUBTASKS = 2

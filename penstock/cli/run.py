@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from penstock.cli.targets import (
     home_at,
 )
 from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.implementations import RUNTIMES
 from penstock.common.known_keys import check
 from penstock.common.options import CheckpointingOptions, ControlOptions, JobOptions
 from penstock.driver.control.home import JobHome, is_running, read_json
@@ -109,9 +109,11 @@ def _report(target: Target, *, wait: bool) -> None:
         hint(f"penstock info {short}", f"penstock log {short}", f"penstock stop {short}")
 
 
-class Runtime(Enum):
-    spark = "spark"
-    embedded = "embedded"
+def _runtime(text: str) -> str:
+    try:
+        return RUNTIMES.parse(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not {RUNTIMES.allowed()}") from None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -127,7 +129,12 @@ def run(
         bool, typer.Option("--pyflink", help="`import pyflink` means Penstock: a PyFlink program runs as it is.")
     ] = False,
     runtime: Annotated[
-        Runtime | None, typer.Option(help="Goes over what the program says; spark is the default.")
+        str | None,
+        typer.Option(
+            parser=_runtime,
+            metavar="|".join(RUNTIMES.names),
+            help="Goes over what the program says; spark is the default.",
+        ),
     ] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master: local[4], spark://host:7077, yarn, …")] = None,
     parallelism: Annotated[
@@ -196,17 +203,16 @@ def run(
         pyflink=pyflink,
         py_files=tuple(files),
     )
-    chosen = None if runtime is None else runtime.value
     remote = dispatcher_at(jobmanager, token_file, directory)
     if remote is not None:
-        submit_remotely(remote, program, configuration, chosen, wait=not detached)
+        submit_remotely(remote, program, configuration, runtime, wait=not detached)
     elif detached:
-        start_detached(home_at(directory), program, configuration, chosen)
+        start_detached(home_at(directory), program, configuration, runtime)
     else:
         configuration.update(_managed(home_at(directory)))
         os.environ.update(GlobalConfiguration.to_environment(configuration))
-        if chosen is not None:
-            os.environ["PENSTOCK_RUNTIME"] = chosen
+        if runtime is not None:
+            os.environ["PENSTOCK_RUNTIME"] = runtime
         try:
             run_program(program)
         except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.common.config_options import ConfigOption
+from penstock.common.implementations import RUNTIMES, STATE_BACKENDS
 from penstock.common.option_types import (
     BOOLEAN,
     Choice,
@@ -23,7 +24,6 @@ from penstock.common.option_types import (
 )
 
 CheckpointMode: TypeAlias = Literal["EXACTLY_ONCE", "AT_LEAST_ONCE", "AT_MOST_ONCE"]
-BackendName: TypeAlias = Literal["hashmap", "rocksdb"]
 MAX_PARALLELISM: Final = 32_768
 
 # A table, so not for the formatter: key, type, default, meaning.
@@ -52,7 +52,7 @@ class JobOptions:
         "`true`: where a stream goes to several operators of one chain, they are given the same objects instead of copies. "
         "`get_config().enable_object_reuse()` sets it")
     RUNTIME = ConfigOption(
-        "penstock.runtime", Choice(each("spark", "embedded")), "spark",
+        "penstock.runtime", RUNTIMES, "spark",
         "`embedded`: in this process, without Spark, for tests. Also `PENSTOCK_RUNTIME`")
     EPOCH_INTERVAL = ConfigOption(
         "penstock.epoch.interval", DurationMs(), 200,
@@ -191,10 +191,8 @@ class CheckpointingOptions:
 class StateBackendOptions:
     """Where working state lives."""
 
-    # Flink's names before 1.13 said in one word where state and where checkpoints are kept; these were hash maps.
-    BACKEND: ConfigOption[BackendName] = ConfigOption(
-        "state.backend.type",
-        Choice(each("hashmap", "rocksdb"), {"jobmanager": "hashmap", "memory": "hashmap", "filesystem": "hashmap"}), "hashmap",
+    BACKEND = ConfigOption(
+        "state.backend.type", STATE_BACKENDS, "hashmap",
         "`env.set_state_backend` goes over it. `jobmanager`, `memory` and `filesystem`, older names, mean `hashmap`",
         older=("state.backend",))
     ROCKSDB_MEMORY = ConfigOption(

@@ -51,6 +51,7 @@ from penstock.datastream.state_backend import (
     FsStateBackend,
     HashMapStateBackend,
     MemoryStateBackend,
+    NamedStateBackend,
     RocksDBStateBackend,
     StateBackend,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "MemorySize",
     "MemoryStateBackend",
     "MergingWindowAssigner",
+    "NamedStateBackend",
     "OutputTag",
     "Partitioner",
     "ProcessAllWindowFunction",

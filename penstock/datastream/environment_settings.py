@@ -13,7 +13,12 @@ from penstock.common.options import CheckpointingOptions, JobOptions, StateBacke
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.datastream.checkpoint_config import CheckpointConfig, CheckpointingMode
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
-from penstock.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
+from penstock.datastream.state_backend import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    NamedStateBackend,
+    StateBackend,
+)
 from penstock.errors import JobDefinitionError
 
 
@@ -110,7 +115,13 @@ class EnvironmentSettings:
         if self._state_backend is not None:
             return self._state_backend
         configured = StateBackendOptions.BACKEND.get(self._configuration)
-        return EmbeddedRocksDBStateBackend() if configured == "rocksdb" else HashMapStateBackend()
+        match configured:
+            case "hashmap":
+                return HashMapStateBackend()
+            case "rocksdb":
+                return EmbeddedRocksDBStateBackend()
+            case name:
+                return NamedStateBackend(name)
 
     def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> Self:
         self._restart = restart_strategy

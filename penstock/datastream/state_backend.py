@@ -18,6 +18,7 @@ __all__ = [
     "FsStateBackend",
     "HashMapStateBackend",
     "MemoryStateBackend",
+    "NamedStateBackend",
     "RocksDBStateBackend",
     "StateBackend",
 ]
@@ -80,6 +81,16 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         if self._db_storage_paths:
             StateBackendOptions.ROCKSDB_LOCAL_DIRS.set(settings, tuple(self._db_storage_paths))
         return settings
+
+
+class NamedStateBackend(StateBackend):
+    """A backend by the name it is registered under: one of another package (`penstock.common.implementations`)."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def to_settings(self) -> dict[str, str]:
+        return {StateBackendOptions.BACKEND.key: self._name}
 
 
 class MemoryStateBackend(HashMapStateBackend):

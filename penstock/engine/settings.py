@@ -16,7 +16,7 @@ from penstock.common.options import (
 )
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.errors import ConfigurationError
-from penstock.state.choice import StateSettings
+from penstock.state.backends import StateSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

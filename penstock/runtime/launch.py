@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint import layout
 from penstock.checkpoint.driver_storage import DriverStorage
 from penstock.checkpoint.storage import Storage, open_storage
-from penstock.common.options import CheckpointingOptions, InternalOptions, JobOptions
+from penstock.common.implementations import RUNTIMES
+from penstock.common.options import CheckpointingOptions, InternalOptions
 from penstock.driver.control import attach
 from penstock.driver.control.resource_manager import ResourceManager
 from penstock.driver.description import JobDescription, Planned
@@ -67,25 +68,7 @@ def _launch(
     master = JobMaster(job, storage)
     if storage is not None and storage.url.startswith("file:"):
         master.on_report = _Journal(Path(storage.url.removeprefix("file://")) / "epochs.jsonl")
-    running: RunningJob
-    if job.settings.runtime == "embedded":
-        if spark_frames:
-            raise ConfigurationError(
-                f"the embedded runtime has no Spark: from_spark streams run only with {JobOptions.RUNTIME} = spark"
-            )
-        from penstock.runtime.embedded.job import EmbeddedJob
-
-        running = EmbeddedJob(job, master)
-    else:
-        try:
-            from penstock.runtime.epochs.job import SparkJob
-            from penstock.runtime.epochs.session import spark_session
-        except ImportError as error:
-            raise ConfigurationError(
-                f"the Spark runtime needs PySpark ({error}): install it with `pip install 'penstock[spark]'`, or choose the "
-                "embedded runtime with PENSTOCK_RUNTIME=embedded"
-            ) from error
-        running = SparkJob(job, master, spark_session(configuration), spark_frames)
+    running: RunningJob = RUNTIMES.factory(job.settings.runtime)(job, master, configuration, spark_frames)
     client = JobClient(job.job_id, running, master.reports)
     folder = attach.folder_of(configuration, submitted_as, None if storage is None else storage.url)
     if folder is not None:

@@ -7,7 +7,7 @@ each table a base: a plain dict, or a mapping that keeps its entries elsewhere (
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
@@ -147,3 +147,8 @@ class HashMapKeyspace:
 
     def close(self) -> None:
         self._bases.clear()
+
+
+def hashmap_keyspaces(*_: object) -> Callable[[], HashMapKeyspace]:
+    """The factory of the backend `hashmap`, which has no settings."""
+    return HashMapKeyspace

@@ -20,9 +20,9 @@ from penstock.common.values import is_immutable
 from penstock.errors import ConfigurationError, StorageError
 from penstock.pickling import dump_by_value
 from penstock.state import rocksdb_keys
+from penstock.state.backends import Folder, RocksDBSettings, StateSettings
 from penstock.state.keyspace import Shape, StoredBase
 from penstock.state.overlay import MISSING, TOMBSTONE
-from penstock.state.rocksdb_settings import RocksDBSettings
 
 if TYPE_CHECKING:
     from rocksdict import Cache, Rdict, RdictIter, ReadOptions, WriteBatch, WriteBufferManager
@@ -356,3 +356,9 @@ class RocksDBTimers(RocksDBBase):
         self.settle()
         start = None if timestamp is None else rocksdb_keys.after(self.prefix + rocksdb_keys.time_bytes(timestamp))
         return (timer for timer, _ in self._scan(self.prefix, start))
+
+
+def rocksdb_keyspaces(settings: StateSettings, max_parallelism: int, folder: Folder) -> Callable[[], RocksDBKeyspace]:
+    """The factory of the backend `rocksdb`."""
+    library()
+    return lambda: RocksDBKeyspace(max_parallelism, settings.rocksdb, folder)

@@ -24,7 +24,7 @@ from penstock.protocol.chains import Chains
 from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.protocol.input_facts import Lineage
-from penstock.state.choice import StateSettings
+from penstock.state.backends import StateSettings
 from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ScriptedSource, StorageFault
 from tests.embedded.jobs import (
     CountOperator,

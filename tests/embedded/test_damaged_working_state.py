@@ -23,7 +23,7 @@ from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.description import JobDescription
 from penstock.errors import CheckpointFailedError, StorageError
 from penstock.state import rocksdb
-from penstock.state.choice import StateSettings
+from penstock.state.backends import StateSettings
 from penstock.testing import EmbeddedJob, Epoch, ListSink, ScriptedSource, Split
 from tests.embedded.jobs import master_of, settings
 from tests.state.backends import SMALL

@@ -16,7 +16,7 @@ from penstock.common.restart_strategy import RestartStrategies
 from penstock.driver.description import JobDescription
 from penstock.operators.base import Operator
 from penstock.records import Block, Columns
-from penstock.state.choice import StateSettings
+from penstock.state.backends import StateSettings
 from penstock.state.overlay import MISSING
 from penstock.testing import EmbeddedJob, ListSink, ScriptedSource
 from tests.embedded.jobs import Pipeline, Verdict, counting_job, master_of, numbered_script, settings

@@ -22,7 +22,7 @@ from penstock.driver.requests import JobEndedError, RescaleRequest, SavepointReq
 from penstock.errors import CheckpointFailedError, JobFailedError, PenstockError
 from penstock.graph.partitioner import Hash
 from penstock.protocol.checkpoint_messages import HostLost
-from penstock.state.choice import StateSettings
+from penstock.state.backends import StateSettings
 from penstock.testing import CrashPlan, EmbeddedJob, FlakyStorage, ListSink, ScriptedSource, StorageFault
 from tests.embedded.jobs import (
     UNEVEN_EPOCHS,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.state.backend import OperatorState
+from penstock.state.backends import MIB, RocksDBSettings
 from penstock.state.keyspace import HashMapKeyspace, Keyspace, Shape
 from penstock.state.overlay import MapTable, OverlayTable
 from penstock.state.rocksdb import RocksDBKeyspace
-from penstock.state.rocksdb_settings import MIB, RocksDBSettings
 
 # Small on purpose: caches and heads of timers run out within a test.
 SMALL = RocksDBSettings(memory_bytes=16 * MIB, cached_objects=3, timer_head=2)

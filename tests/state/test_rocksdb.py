@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import ConfigurationError, StorageError
 from penstock.state.backend import OperatorState
-from penstock.state.choice import StateSettings, keyspace_factory
+from penstock.state.backends import StateSettings, keyspace_factory
 from penstock.state.keyspace import Shape
 from penstock.state.local_folder import LocalFolder
 from penstock.state.overlay import OverlayTable

@@ -28,7 +28,7 @@ from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import NodeId, TaskId, VertexId
 from penstock.runtime.embedded.crash import CrashPoint
-from penstock.state.choice import keyspace_factory
+from penstock.state.backends import keyspace_factory
 from penstock.state.local_folder import LocalFolder
 from penstock.state.snapshot import SnapshotContents, SnapshotTaken
 

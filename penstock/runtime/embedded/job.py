@@ -13,16 +13,17 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
+from penstock.common.options import JobOptions
 from penstock.driver.description import JobDescription
 from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
 from penstock.engine.messages import TaskAck
 from penstock.engine.sampling import Sample, take_samples
 from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
-from penstock.errors import FINAL_ERRORS, CorruptSnapshotError, JobFailedError, ProtocolError
+from penstock.errors import FINAL_ERRORS, ConfigurationError, CorruptSnapshotError, JobFailedError, ProtocolError
 from penstock.protocol.gate import BarrierMode
 from penstock.runtime.embedded.clock import ManualClock
 from penstock.runtime.embedded.crash import CrashPlan, CrashPoint, SimulatedCrash
@@ -278,3 +279,14 @@ class EmbeddedJob:
     def _reach(self, point: CrashPoint) -> None:
         if self._crashes is not None:
             self._crashes.reach(point)
+
+
+def embedded_job(
+    job: JobDescription, master: JobMaster, configuration: Mapping[str, str], spark_sources: Mapping[str, object]
+) -> EmbeddedJob:
+    """The factory of the runtime `embedded`."""
+    if spark_sources:
+        raise ConfigurationError(
+            f"the embedded runtime has no Spark: from_spark streams run only with {JobOptions.RUNTIME} = spark"
+        )
+    return EmbeddedJob(job, master)

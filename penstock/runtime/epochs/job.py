@@ -44,7 +44,7 @@ from penstock.runtime.epochs.client import RegistryAddress
 from penstock.runtime.epochs.executors import ExecutorWatch, executor_hosts, runs_in_driver, say_loopback
 from penstock.runtime.epochs.registry import SlotFailure, SlotRegistry
 from penstock.runtime.epochs.relay import heartbeat_relay, ingest_relay, level_relay
-from penstock.runtime.epochs.session import QUERY_CONF
+from penstock.runtime.epochs.session import QUERY_CONF, spark_session
 from penstock.runtime.epochs.slot import SlotJob
 from penstock.runtime.epochs.spark_log import SparkLog
 from penstock.state.local_folder import LocalFolder
@@ -417,3 +417,10 @@ class _Attempt:
             self._stopped.set()
         stopper.join(_STOP_S)
         return self._error
+
+
+def spark_job(
+    job: JobDescription, master: JobMaster, configuration: Mapping[str, str], spark_sources: Mapping[str, SparkSource]
+) -> SparkJob:
+    """The factory of the runtime `spark`."""
+    return SparkJob(job, master, spark_session(configuration), spark_sources)

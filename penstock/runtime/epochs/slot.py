@@ -42,7 +42,7 @@ from penstock.runtime.connection.liveness import PULSE
 from penstock.runtime.connection.wire import Frame, Wire
 from penstock.runtime.epochs.level_run import LevelRun
 from penstock.runtime.epochs.remote_storage import open_in_slot
-from penstock.state.choice import keyspace_factory
+from penstock.state.backends import keyspace_factory
 from penstock.state.local_folder import LocalFolder
 
 TOKEN_VARIABLE = "PENSTOCK_SLOT_TOKEN"

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from penstock.common.implementations import RUNTIMES
 from penstock.common.known_keys import check
 from penstock.common.options import MAX_PARALLELISM, CheckpointingOptions, JobOptions
 from penstock.driver.control.home import JobHome
@@ -42,7 +43,7 @@ class RunRequest(BaseModel):
     claimMode: Annotated[str, Field(pattern="^(NO_CLAIM|CLAIM)$")] = "NO_CLAIM"
     flinkConfiguration: Annotated[dict[str, str], Field(max_length=1000)] = {}
     pyflink: bool = False
-    runtime: Annotated[str | None, Field(pattern="^(spark|embedded)$")] = None
+    runtime: Annotated[str, AfterValidator(RUNTIMES.parse)] | None = None
     pyFiles: _Words = []
 
     def configuration(self) -> dict[str, str]:
