@@ -34,14 +34,14 @@ from penstock.driver.control.home import JobHome, is_running, read_json
 from penstock.errors import ConfigurationError, JobFailedError
 from penstock.service.endpoint import Endpoint
 from penstock.service.known_jobs import TERMINAL, KnownJob, prune_unattended
-from penstock.service.program import Program, run_program
+from penstock.service.program import UserProgram, run_program
 from penstock.service.submission import Submission, start_driver
 
 _START_S = 120.0
 _STARTED = ("RUNNING", *TERMINAL)
 
 
-def start_detached(home: JobHome, program: Program, configuration: Mapping[str, str], runtime: str | None) -> None:
+def start_detached(home: JobHome, program: UserProgram, configuration: Mapping[str, str], runtime: str | None) -> None:
     """The driver is a process of its own. If a dispatcher runs on the same home, it looks after the job from now on."""
     if not program.is_module and not Path(program.entry).is_file():
         raise ConfigurationError(f"there is no program {program.entry}")
@@ -59,7 +59,7 @@ def start_detached(home: JobHome, program: Program, configuration: Mapping[str, 
 
 
 def submit_remotely(
-    endpoint: Endpoint, program: Program, configuration: Mapping[str, str], runtime: str | None, *, wait: bool
+    endpoint: Endpoint, program: UserProgram, configuration: Mapping[str, str], runtime: str | None, *, wait: bool
 ) -> None:
     """Programs and --py-files are uploaded; a module must be on the dispatcher's machine."""
     request: dict[str, Any] = {
@@ -196,7 +196,7 @@ def run(
         JobOptions.PYTHON_FILES.set(configuration, tuple(files))
     if packed:
         JobOptions.PYTHON_ARCHIVES.set(configuration, tuple(packed))
-    program = Program(
+    program = UserProgram(
         entry=job if module else str(Path(job).absolute()),
         arguments=tuple(arguments or ()),
         is_module=module,

@@ -23,7 +23,7 @@ from penstock.driver.control.resource_manager import ResourceManager
 from penstock.driver.life_cycle import Failure
 from penstock.errors import FencedError
 from penstock.service.known_jobs import MAX_JOBS, TERMINAL, KnownJob, known_jobs, prune, remember_limit
-from penstock.service.program import Program
+from penstock.service.program import UserProgram
 from penstock.service.submission import Submission, end_facts, start_driver
 
 _LOOK_EVERY_S = 0.5
@@ -118,7 +118,7 @@ class Dispatcher:
     # ---------------------------------------------------------------- jobs
 
     def submit(
-        self, program: Program, configuration: Mapping[str, str], *, runtime: str | None = None, folder: str = "."
+        self, program: UserProgram, configuration: Mapping[str, str], *, runtime: str | None = None, folder: str = "."
     ) -> str:
         """Start a job; its id. The program is run by its driver: what is wrong with it shows in the job's exceptions."""
         submission = Submission(

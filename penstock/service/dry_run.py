@@ -25,12 +25,12 @@ from penstock.driver.control.home import read_json, this_process, write_json
 from penstock.driver.description import JobDescription, Planned
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.service.documents import jobs as documents
-from penstock.service.program import Program, ProgramError, run_program
+from penstock.service.program import ProgramError, UserProgram, run_program
 from penstock.service.submission import python_path
 
 
 def plan_of(
-    program: Program,
+    program: UserProgram,
     configuration: Mapping[str, str],
     *,
     runtime: str | None = None,
@@ -77,7 +77,7 @@ def main(asked: str, found: str) -> int:
     if request["runtime"] is not None:
         os.environ["PENSTOCK_RUNTIME"] = request["runtime"]
     try:
-        run_program(Program(**given))
+        run_program(UserProgram(**given))
         answer: dict[str, Any] = {"error": "it ended without starting a job: does it call env.execute()?"}
     except Planned as planned:
         answer = {"plan": _plan(planned.job)}

@@ -22,7 +22,7 @@ class ProgramError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class UserProgram:
     """A script or module with its arguments. `py_files` go on the module path, here and on the workers."""
 
     entry: str  # a path or, with `is_module`, a module's dotted name
@@ -32,7 +32,7 @@ class Program:
     py_files: tuple[str, ...] = ()
 
 
-def run_program(program: Program) -> None:
+def run_program(program: UserProgram) -> None:
     """Run it as `__main__`, then wait for the jobs it started and did not wait for.
 
     Raises PenstockError as the program does, and ProgramError around anything else.

@@ -17,7 +17,7 @@ from penstock.common.secrets import hide_secrets
 from penstock.driver.control.facts import VERSION
 from penstock.driver.control.home import JobFolder, JobHome, this_process
 from penstock.driver.life_cycle import Failure
-from penstock.service.program import Program
+from penstock.service.program import UserProgram
 from penstock.service.uploads import UploadedPrograms
 
 _FORMAT = 1
@@ -42,7 +42,7 @@ _NOT_AGAIN = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     job_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    program: Program
+    program: UserProgram
     configuration: Mapping[str, str] = field(default_factory=dict)
     runtime: str | None = None
     folder: str = "."  # the program's working directory
@@ -69,7 +69,7 @@ class Submission:
             return None
         values = {key: value for key, value in content.items() if key != "version"}
         program: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.pop("program").items()}
-        return Submission(program=Program(**program), **values)
+        return Submission(program=UserProgram(**program), **values)
 
 
 def asked_for(submission: Submission, uploads: UploadedPrograms) -> dict[str, Any]:

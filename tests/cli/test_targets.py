@@ -22,7 +22,7 @@ from penstock.driver.control.answers import Answer
 from penstock.driver.control.home import JobHome
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.service.endpoint import UnreachableError
-from penstock.service.program import Program
+from penstock.service.program import UserProgram
 from penstock.service.submission import Submission, facts_without_a_job
 from tests.cli.programs import command
 from tests.driver.jobs import eventually
@@ -31,7 +31,7 @@ from tests.service.programs import ENDLESS, program
 
 def _told(home: Path, job_id: str, name: str, state: str = "FINISHED") -> str:
     """A job that has told this much about itself."""
-    submission = Submission(job_id=job_id, program=Program(entry="/job.py"), submitted_ms=1_000)
+    submission = Submission(job_id=job_id, program=UserProgram(entry="/job.py"), submitted_ms=1_000)
     facts = {**facts_without_a_job(submission, state, None, 2_000), "name": name}
     JobHome(home).create().job(job_id).create().write_facts(facts)
     return job_id

@@ -14,7 +14,7 @@ from penstock.errors import FencedError
 from penstock.service.dispatcher import Dispatcher, GiveUp, Leave, StartAgain, next_step
 from penstock.service.endpoint import Endpoint
 from penstock.service.known_jobs import KnownJob
-from penstock.service.program import Program
+from penstock.service.program import UserProgram
 from penstock.service.submission import Submission
 from tests.driver.jobs import eventually
 from tests.service.programs import ENDLESS, FAILING, jobmanager, program, start_jobmanager
@@ -36,7 +36,7 @@ def dispatcher(tmp_path: Path) -> Iterator[Dispatcher]:
 
 def _run(dispatcher: Dispatcher, path: Path, *arguments: str) -> str:
     return dispatcher.submit(
-        Program(entry=str(path), arguments=arguments), {"parallelism.default": "2"}, runtime="embedded"
+        UserProgram(entry=str(path), arguments=arguments), {"parallelism.default": "2"}, runtime="embedded"
     )
 
 

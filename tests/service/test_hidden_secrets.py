@@ -10,7 +10,7 @@ import pytest
 
 from penstock.driver.control.home import JobHome
 from penstock.service.dispatcher import Dispatcher
-from penstock.service.program import Program
+from penstock.service.program import UserProgram
 from penstock.service.rest.app import create_app
 from tests.driver.jobs import eventually
 from tests.service.programs import program
@@ -45,7 +45,9 @@ def test_no_route_and_no_file_of_facts_shows_a_secret(tmp_path: Path, monkeypatc
     try:
         with served(create_app(dispatcher, token="t"), "t") as rest:
             path = program(tmp_path, "job.py", REFUSED)
-            job_id = dispatcher.submit(Program(entry=str(path), arguments=()), SECRETS, runtime="embedded", folder="/")
+            job_id = dispatcher.submit(
+                UserProgram(entry=str(path), arguments=()), SECRETS, runtime="embedded", folder="/"
+            )
             eventually(lambda: rest.get(f"/jobs/{job_id}").json().get("state") == "FAILED", "the job fails")
             known = {"jobid": job_id, "name": f"{job_id}.log"}
             texts = {"facts.json": (dispatcher.home.job(job_id).path / "facts.json").read_text()}

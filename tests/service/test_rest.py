@@ -33,7 +33,7 @@ from penstock.service.dispatcher import Dispatcher
 from penstock.service.documents import checkpoints, jobs
 from penstock.service.dry_run import plan_of
 from penstock.service.endpoint import Endpoint, UnknownServerError
-from penstock.service.program import Program
+from penstock.service.program import UserProgram
 from penstock.service.prometheus import METRICS
 from penstock.service.rest import programs
 from penstock.service.rest.app import create_app
@@ -182,7 +182,7 @@ def test_upper_bounds_rescale_a_job_and_its_end_is_told_as_flink_does(rest: http
 
 def test_logs_of_drivers_are_listed_and_read(rest: httpx.Client, dispatcher: Dispatcher, tmp_path: Path) -> None:
     job_id = dispatcher.submit(
-        Program(entry=str(program(tmp_path, "job.py", ENDLESS))), {}, runtime="embedded", folder=str(tmp_path)
+        UserProgram(entry=str(program(tmp_path, "job.py", ENDLESS))), {}, runtime="embedded", folder=str(tmp_path)
     )
     eventually(lambda: "the program's words" in rest.get(f"/jobmanager/logs/{job_id}.log").text, "its words")
     assert f"{job_id}.log" in [log["name"] for log in _get(rest, "/jobmanager/logs")["logs"]]
@@ -259,7 +259,7 @@ def test_the_plan_shows_what_an_iteration_sends_back_beside_its_inputs() -> None
 
 def test_states_of_the_newest_checkpoint_are_listed(rest: httpx.Client, dispatcher: Dispatcher, tmp_path: Path) -> None:
     job_id = dispatcher.submit(
-        Program(entry=str(program(tmp_path, "job.py", ENDLESS))), {}, runtime="embedded", folder=str(tmp_path)
+        UserProgram(entry=str(program(tmp_path, "job.py", ENDLESS))), {}, runtime="embedded", folder=str(tmp_path)
     )
     expected = {"uid": "newest", "name": "reduce", "kind": "reducing"}
     eventually(
@@ -349,7 +349,7 @@ def test_how_a_job_was_submitted_is_told_without_what_only_that_start_was_about(
     once = {"execution.state-recovery.path": "/a", "execution.savepoint.path": "/b", "penstock.job.dir": "/c"}
     again = {"penstock.block.size": "7", "spark.master": "local[2]"}
     configuration = {**once, **again, "parallelism.default": "3", "python.files": "/d.py"}
-    submission = Submission(program=Program(entry="job.py"), configuration=configuration)
+    submission = Submission(program=UserProgram(entry="job.py"), configuration=configuration)
     told = asked_for(submission, UploadedPrograms(tmp_path))
     assert (told["flinkConfiguration"], told["parallelism"]) == (again, "3")
 
@@ -357,7 +357,7 @@ def test_how_a_job_was_submitted_is_told_without_what_only_that_start_was_about(
 def test_the_wait_for_a_plan_ends(tmp_path: Path) -> None:
     path = program(tmp_path, "slow.py", "import time\ntime.sleep(600)")
     with pytest.raises(JobDefinitionError, match="within 1 s"):
-        plan_of(Program(entry=str(path)), {}, timeout_s=1.0)
+        plan_of(UserProgram(entry=str(path)), {}, timeout_s=1.0)
 
 
 def test_a_program_is_not_deleted_under_a_job_that_would_be_started_again_from_it(

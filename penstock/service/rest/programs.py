@@ -16,7 +16,7 @@ from penstock.common.options import MAX_PARALLELISM, CheckpointingOptions, JobOp
 from penstock.driver.control.home import JobHome
 from penstock.errors import ConfigurationError, JobDefinitionError
 from penstock.service.dry_run import plan_of
-from penstock.service.program import Program
+from penstock.service.program import UserProgram
 from penstock.service.rest.context import ERRORS, Json, TheDispatcher, not_found
 from penstock.service.uploads import UploadedPrograms, UploadError, from_form
 
@@ -124,12 +124,12 @@ def _add_routes(router: APIRouter, *, described: bool) -> None:
             raise HTTPException(400, str(error)) from error
 
 
-def _uploaded(uploads: UploadedPrograms, program_id: str, request: RunRequest) -> Program:
+def _uploaded(uploads: UploadedPrograms, program_id: str, request: RunRequest) -> UserProgram:
     path = uploads.find(program_id)
     if path is None or path.suffix != ".py":
         not_found(f"program {program_id!r} that can be run")
     files = [uploads.find(file) or not_found(f"program {file!r}") for file in request.pyFiles]
-    return Program(
+    return UserProgram(
         entry=str(path),
         arguments=tuple(request.programArgsList),
         pyflink=request.pyflink,
@@ -137,7 +137,7 @@ def _uploaded(uploads: UploadedPrograms, program_id: str, request: RunRequest) -
     )
 
 
-def _configuration(program: Program, request: RunRequest) -> dict[str, str]:
+def _configuration(program: UserProgram, request: RunRequest) -> dict[str, str]:
     configuration = request.configuration()
     if program.py_files:
         JobOptions.PYTHON_FILES.set(configuration, program.py_files)
@@ -150,7 +150,7 @@ def _configuration(program: Program, request: RunRequest) -> dict[str, str]:
     return configuration
 
 
-def _submit(dispatcher: TheDispatcher, program: Program, request: RunRequest, folder: str) -> Json:
+def _submit(dispatcher: TheDispatcher, program: UserProgram, request: RunRequest, folder: str) -> Json:
     configuration = _configuration(program, request)
     return {"jobid": dispatcher.submit(program, configuration, runtime=request.runtime, folder=folder)}
 
@@ -180,7 +180,7 @@ def submit(dispatcher: TheDispatcher, request: JobRequest) -> Json:
     files = tuple(request.pyFiles)
     if not all(Path(file).exists() for file in files):
         raise HTTPException(400, f"pyFiles: not all of {list(files)} exist on this machine")
-    program = Program(
+    program = UserProgram(
         entry=entry,
         arguments=tuple(request.programArgsList),
         is_module=request.module,
