@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import penstock
 from penstock.engine import task as subtask_module
-from penstock.engine.task import Subtask
+from penstock.engine.task import Task
 
 Origin = Literal["job", "engine", "library"]
 
@@ -26,7 +26,7 @@ EVERY_S: Final = 0.01
 _DEEPEST: Final = 120  # frames, from the subtask on
 _ENGINE: Final = str(Path(penstock.__file__).parent)
 _LIBRARY: Final = (*{sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}, "<frozen")
-_SUBTASK: Final = subtask_module.__file__
+_TASK: Final = subtask_module.__file__
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ def take_samples(job_id: str, *, seconds: float, every_s: float = EVERY_S) -> Co
     return found
 
 
-def _look(leaf: FrameType) -> tuple[Subtask | None, tuple[Place, ...]]:
+def _look(leaf: FrameType) -> tuple[Task | None, tuple[Place, ...]]:
     """The subtask that a thread runs, if any, and the stack from its outermost frame on."""
     subtask, frames, first = None, list[FrameType](), 0
     frame: FrameType | None = leaf
     while frame is not None:
         frames.append(frame)
-        if frame.f_code.co_filename == _SUBTASK and isinstance(found := frame.f_locals.get("self"), Subtask):
+        if frame.f_code.co_filename == _TASK and isinstance(found := frame.f_locals.get("self"), Task):
             subtask, first = found, len(frames)
         frame = frame.f_back
     if subtask is None:

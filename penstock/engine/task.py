@@ -61,7 +61,7 @@ _PART_ENTRIES = 100_000  # of a full snapshot that does not fit in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubtaskSettings:
+class TaskSettings:
     job_id: str
     block_size: int = 10_000
     mode: BarrierMode = BarrierMode.EXACTLY_ONCE
@@ -71,12 +71,12 @@ class SubtaskSettings:
     allow_changed_windows: bool = False
 
 
-class Subtask:
+class Task:
     def __init__(
         self,
         graph: ExecutionGraph,
         task: TaskId,
-        settings: SubtaskSettings,
+        settings: TaskSettings,
         emit: Emit,
         keyspace: Keyspace | None = None,
         states: Mapping[str, OperatorState] | None = None,
@@ -188,7 +188,7 @@ class Subtask:
         """Nobody will use this subtask's state again: give its memory and local files back."""
         self.keyspace.close()
 
-    def rebind(self, settings: SubtaskSettings, emit: Emit) -> None:
+    def rebind(self, settings: TaskSettings, emit: Emit) -> None:
         """A kept subtask serves the next run: its output goes there."""
         self.settings = settings
         self._emit = emit

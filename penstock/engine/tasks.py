@@ -15,7 +15,7 @@ from typing import Any
 from penstock.checkpoint.restore import contents_of
 from penstock.checkpoint.store import CheckpointStore
 from penstock.engine.messages import EpochPlan
-from penstock.engine.task import Subtask, SubtaskSettings
+from penstock.engine.task import Task, TaskSettings
 from penstock.errors import StateLostError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.operators.iteration import FEEDBACK, Feedback
@@ -28,7 +28,7 @@ from penstock.state.keyspace import HashMapKeyspace, Keyspace
 class HeldTask:
     """`base` is confirmed; `frozen` is what the last run made of it, confirmed when the next plan names it."""
 
-    subtask: Subtask
+    subtask: Task
     base: str
     gate: dict[str, Any] | None
     finished: bool
@@ -51,7 +51,7 @@ class HeldTasks:
         self._store = store
         self._held: dict[TaskId, HeldTask] = {}
 
-    def prepare(self, task: TaskId, plan: EpochPlan, settings: SubtaskSettings, emit: Emit) -> HeldTask:
+    def prepare(self, task: TaskId, plan: EpochPlan, settings: TaskSettings, emit: Emit) -> HeldTask:
         """The task at exactly the version the plan starts from."""
         wanted = plan.accepted[task]
         held = self._held.get(task)
@@ -73,7 +73,7 @@ class HeldTasks:
         return held
 
     def feedback(
-        self, task: TaskId, tail: str, plan: EpochPlan, settings: SubtaskSettings, emit: Emit
+        self, task: TaskId, tail: str, plan: EpochPlan, settings: TaskSettings, emit: Emit
     ) -> list[Feedback]:
         """What the loop's tail in `task` kept when the last epoch ended, for its head in the same slot. Only looked at: the
         tail may have run this epoch already, when Spark repeats a head whose shuffle files were lost."""
@@ -82,16 +82,16 @@ class HeldTasks:
             held = self.prepare(task, plan, settings, emit)
         return held.subtask.states[tail].confirmed_list(FEEDBACK)
 
-    def _again(self, held: HeldTask, task: TaskId, settings: SubtaskSettings, emit: Emit) -> HeldTask:
+    def _again(self, held: HeldTask, task: TaskId, settings: TaskSettings, emit: Emit) -> HeldTask:
         """A retry: confirmed tables are kept, everything an attempt touched is dropped."""
         _abandon(held)
         held.subtask.rollback()
-        subtask = Subtask(self._graph, task, settings, emit, keyspace=held.subtask.keyspace, states=held.subtask.states)
+        subtask = Task(self._graph, task, settings, emit, keyspace=held.subtask.keyspace, states=held.subtask.states)
         subtask.resume(held.gate, held.finished, held.subtask.confirmed, announce=held.restored)
         subtask.open()
         return HeldTask(subtask, held.base, held.gate, held.finished, recovered="replayed", restored=held.restored)
 
-    def _restore(self, task: TaskId, plan: EpochPlan, wanted: str, settings: SubtaskSettings, emit: Emit) -> HeldTask:
+    def _restore(self, task: TaskId, plan: EpochPlan, wanted: str, settings: TaskSettings, emit: Emit) -> HeldTask:
         if not plan.restorable:
             raise StateLostError(
                 f"task {task} is not in this slot at version {wanted}, and epochs have run since checkpoint "
@@ -101,7 +101,7 @@ class HeldTasks:
         if replaced is not None:
             _abandon(replaced)
             replaced.subtask.release()
-        subtask = Subtask(self._graph, task, settings, emit, keyspace=self._new_keyspace())
+        subtask = Task(self._graph, task, settings, emit, keyspace=self._new_keyspace())
         recovered = "no"
         if plan.base_checkpoint is not None:
             assert self._store is not None

@@ -7,7 +7,7 @@ its vertex: a fingerprint of the vertex, its parallelism, and everything upstrea
 * The lineage is the same: every sender is who it was and reads what it read. Each channel goes on exactly where it stood.
 * It is not: a sender may bring records that another one brought before, so what was known of one holds for none. All channels
   of an edge start at the slowest that any old subtask had on it, idle or ended only if all were, and the gate at the slowest
-  of its predecessors. Senders say where they are when they have been restored (`Subtask.begin_epoch`), which moves it on.
+  of its predecessors. Senders say where they are when they have been restored (`Task.begin_epoch`), which moves it on.
 """
 
 from __future__ import annotations

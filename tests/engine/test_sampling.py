@@ -59,7 +59,7 @@ def test_samples_tell_the_vertex_and_subtask_the_code_and_whether_it_waits(jobs:
     leaves = {sample.stack[-1] for sample in working | waiting}
     assert {place.origin for place in leaves} == {"job"}
     assert {sample.stack[0].origin for sample in found} == {"engine"}
-    assert all(".Subtask." in sample.stack[0].function for sample in found)
+    assert all(".Task." in sample.stack[0].function for sample in found)
 
 
 def test_another_job_of_the_process_is_not_seen(jobs: list[JobClient]) -> None:

@@ -15,7 +15,7 @@ from penstock.datastream.functions import CheckpointListener
 from penstock.datastream.state import ListStateDescriptor
 from penstock.driver.description import JobDescription
 from penstock.engine.messages import EpochPlan
-from penstock.engine.task import SubtaskSettings
+from penstock.engine.task import TaskSettings
 from penstock.engine.tasks import HeldTask, HeldTasks
 from penstock.errors import StateLostError
 from penstock.protocol.events import Barrier, Data, IdleStatus, Watermark
@@ -74,7 +74,7 @@ class Slot:
             base_checkpoint=None,
             restorable=restorable,
         )
-        held = self.tasks.prepare(self.task, plan, SubtaskSettings(job_id="tasks"), lambda *event: None)
+        held = self.tasks.prepare(self.task, plan, TaskSettings(job_id="tasks"), lambda *event: None)
         held.dirty = True
         held.subtask.notify_checkpoints(completed, ())
         held.subtask.begin_epoch(epoch, f"{epoch}-a", plan.processing_time)
@@ -183,7 +183,7 @@ def test_a_restored_task_says_where_event_time_is_and_again_if_its_first_epoch_i
             restorable=True,
         )
         emit = lambda vertex, target, channel, event: sent.append(event)  # noqa: E731 - an Emit
-        held = held_tasks.prepare(task, plan, SubtaskSettings(job_id="job"), emit)
+        held = held_tasks.prepare(task, plan, TaskSettings(job_id="job"), emit)
         held.dirty = True
         held.subtask.begin_epoch(epoch, "attempt", 0)
         return held, sent

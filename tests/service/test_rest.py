@@ -537,7 +537,7 @@ def test_a_flame_graph_shows_where_a_vertex_spends_its_time(rest: httpx.Client, 
     flame = f"{base}/vertices/{_get(rest, base)['vertices'][1]['id']}/flamegraph"
     root = eventually(lambda: _get(rest, flame)["root"], "samples")
     assert root["stackTraceLocation"] == "root"
-    assert root["children"][0]["stackTraceLocation"].startswith("penstock.engine.task.Subtask.")
+    assert root["children"][0]["stackTraceLocation"].startswith("penstock.engine.task.Task.")
     assert sum(child["hitCount"] for child in root["children"]) == root["hitCount"] > 0
     parts = [_get(rest, f"{flame}?type={kind}")["root"]["hitCount"] for kind in ("on_cpu", "off_cpu")]
     assert sum(parts) == root["hitCount"]

@@ -1,6 +1,6 @@
 """All subtasks of a job in memory, with bounded channels between them: one attempt of the embedded runtime.
 
-It only offers steps (`runnable`, `step`) and carries them out; who chooses among them is the schedule. The same `Subtask`,
+It only offers steps (`runnable`, `step`) and carries them out; who chooses among them is the schedule. The same `Task`,
 gates, state and snapshot files as in the slots of the Spark runtime.
 """
 
@@ -20,7 +20,7 @@ from penstock.driver.description import JobDescription
 from penstock.engine.exchange_rows import decode_event, encode_event
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.engine.snapshot_writer import SnapshotWriter
-from penstock.engine.task import Subtask, SubtaskSettings
+from penstock.engine.task import Task, TaskSettings
 from penstock.engine.uploads import Uploads
 from penstock.errors import FailedTask, StorageError, blame
 from penstock.operators.iteration import Feedback
@@ -38,7 +38,7 @@ Step: TypeAlias = tuple[TaskId, int | SourceBlock]  # a subtask and the channel 
 
 @dataclass(slots=True)
 class _Task:
-    subtask: Subtask
+    subtask: Task
     inputs: dict[int, deque[Event]]
     feeds: list[deque[Event]] = field(default_factory=list)  # the channels behind it
     epoch: int | None = None  # the one it is in; None: it waits for the next plan
@@ -80,7 +80,7 @@ class Execution:
         self._new_keyspace = keyspace_factory(job.settings.state, job.graph.job.max_parallelism, self._folder.path)
         self._tasks: dict[TaskId, _Task] = {}
         graph = job.graph
-        settings = SubtaskSettings(
+        settings = TaskSettings(
             job_id=job.job_id,
             block_size=job.settings.block_size,
             mode=mode,
@@ -92,7 +92,7 @@ class Execution:
         for level in range(graph.levels):
             for slot in range(graph.slots):
                 for task in graph.tasks_of_slot(slot, level):  # the order in which a slot would run them
-                    self._add(task, Subtask(graph, task, settings, self._emit, keyspace=self._new_keyspace()))
+                    self._add(task, Task(graph, task, settings, self._emit, keyspace=self._new_keyspace()))
         for task, held in self._tasks.items():
             for edge in graph.vertex(task).outputs:
                 channel = graph.channel_of(edge, task.subtask)
@@ -104,7 +104,7 @@ class Execution:
             with self._blamed(held):
                 held.subtask.open()
 
-    def _add(self, task: TaskId, subtask: Subtask) -> None:
+    def _add(self, task: TaskId, subtask: Task) -> None:
         held = self._tasks[task] = _Task(subtask, {c.channel: deque() for c in subtask.channels})
         subtask.on_snapshot = lambda taken: self._epoch_ended(task, held, taken)
 

@@ -14,7 +14,7 @@ from penstock.engine.exchange_rows import ACK_LEVEL, EventKind, RowBuffer, decod
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.engine.settings import JobSettings
 from penstock.engine.snapshot_writer import SnapshotWriter
-from penstock.engine.task import SubtaskSettings
+from penstock.engine.task import TaskSettings
 from penstock.engine.tasks import HeldTask, HeldTasks
 from penstock.errors import FailedTask, ProtocolError, blame
 from penstock.graph.execution_graph import ExecutionGraph
@@ -60,7 +60,7 @@ class LevelRun:
         self._current: TaskId | None = None
         self._ingested: dict[TaskId, set[str]] = {}
         self._arrived: list[tuple[int, int, int, bytes]] = []  # Spark's own blocks: put in order before they are used
-        subtask_settings = SubtaskSettings(
+        subtask_settings = TaskSettings(
             job_id=job_id,
             block_size=settings.block_size,
             attempt=plan.job_attempt,
