@@ -17,6 +17,7 @@ from penstock.checkpoint.storage import Storage
 from penstock.connectors.kafka.client import KafkaSetupError
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
+from penstock.engine.host import HostJob
 from penstock.errors import (
     ConfigurationError,
     CorruptSnapshotError,
@@ -28,7 +29,7 @@ from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.client import SlotStream
 from penstock.runtime.epochs.job import _Attempt
 from penstock.runtime.epochs.registry import SlotRegistry
-from penstock.runtime.epochs.slot import SlotJob, SlotProcess
+from penstock.runtime.epochs.slot import SlotProcess
 from penstock.testing import EmbeddedJob, ListSink
 from tests.driver.jobs import eventually
 from tests.embedded.jobs import counting_job, master_of, memory_storage, numbered_script, settings
@@ -60,7 +61,7 @@ def slot_of(job: JobDescription, storage: Storage) -> Iterator[tuple[SlotRegistr
         {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 1, "executor": 1, "name": "a:1"}
     )
     assert driver.receive_message() == {"job": b""}
-    slot_job = SlotJob(
+    slot_job = HostJob(
         job_id=job.job_id, graph=job.graph, settings=job.settings, storage_url=storage.url, job_parameters={}
     )
     slot = SlotProcess(0, driver, slot_job, storage)

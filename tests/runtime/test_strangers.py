@@ -19,12 +19,12 @@ import psutil
 import pytest
 
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.engine.host import HostJob
 from penstock.errors import SlotError
 from penstock.runtime.connection import door
 from penstock.runtime.connection.wire import Frame, Wire
 from penstock.runtime.epochs.client import RegistryAddress, _Starting, open_slot
 from penstock.runtime.epochs.registry import SlotRegistry
-from penstock.runtime.epochs.slot import SlotJob
 from tests.connectors.tcp import TIMEOUT_S
 from tests.driver.jobs import eventually
 from tests.runtime.test_wire import plan, tcp_pair
@@ -314,7 +314,7 @@ def test_a_slot_process_withstands_strangers_and_shows_its_token_to_nobody(regis
     described = env._describe("job")
     registry.change_job(
         cloudpickle.dumps(
-            SlotJob(job_id="j", graph=described.graph, settings=described.settings, storage_url=None, job_parameters={})
+            HostJob(job_id="j", graph=described.graph, settings=described.settings, storage_url=None, job_parameters={})
         ),
         1,
     )

@@ -1,10 +1,10 @@
 """The embedded runtime: a whole job in one thread, without a JVM, in milliseconds, and the same every time.
 
-It drives the JobMaster, subtasks, gates and state of the Spark runtime; only the exchange is different. Two schedules:
+It drives the JobMaster and the task hosts of the Spark runtime; only the exchange is different. Two schedules:
 
-* "ordered": epoch by epoch, level by level, channel by channel, as the slots do. Same offsets, same bytes as on Spark.
-* "random": a seeded choice among everything that could happen next, with several barriers under way. Here the three ways
-  of treating a barrier differ visibly, and exactly-once has to hold for every interleaving.
+* "ordered": epoch by epoch, level by level, channel by channel, as Spark's slots do (`levels`). Same offsets, same bytes.
+* "random": a seeded choice among everything that could happen next (`queues`), with several barriers under way. Here the three
+  ways of treating a barrier differ visibly, and exactly-once has to hold for every interleaving.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from penstock.common.options import JobOptions
 from penstock.driver.description import JobDescription
 from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
-from penstock.engine.messages import TaskAck
+from penstock.engine.host import HostJob, TaskHost
+from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.engine.sampling import Sample, take_samples
 from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
 from penstock.errors import FINAL_ERRORS, ConfigurationError, CorruptSnapshotError, JobFailedError, ProtocolError
 from penstock.protocol.gate import BarrierMode
 from penstock.runtime.embedded.clock import ManualClock
 from penstock.runtime.embedded.crash import CrashPlan, CrashPoint, SimulatedCrash
-from penstock.runtime.embedded.execution import Execution
+from penstock.runtime.embedded.levels import LevelExchange, Mischief
+from penstock.runtime.embedded.queues import QueueExchange
 from penstock.runtime.embedded.stepped_uploads import SteppedUploads
 
 # In simulated time a strategy that never gives up (Flink's default) would turn a test that fails into one that hangs.
@@ -41,8 +43,9 @@ class EmbeddedJob:
     With a `ManualClock` in the JobMaster nothing ever sleeps: epochs and restart delays move the clock. With a real one,
     unbounded sources are asked once an epoch interval and restart delays are waited for.
 
-    `channel_capacity` bounds the events on a channel ("random" only): a subtask runs only while there is room behind it,
-    though one step may add more than one event. `max_in_flight` barriers may be under way at once ("random" only).
+    `channel_capacity` bounds the events on a channel ("random" only): a task runs only while there is room behind it,
+    though one step may add more than one event. `max_in_flight` barriers may be under way at once ("random" only). `mode`
+    says how a barrier is treated ("random" only): an exchange of epochs has all of an epoch when it ends.
     """
 
     def __init__(
@@ -56,14 +59,16 @@ class EmbeddedJob:
         channel_capacity: int | None = None,
         max_in_flight: int = 1,
         crashes: CrashPlan | None = None,
+        mischief: Mischief | None = None,
     ) -> None:
         if max_in_flight < 1 or (channel_capacity is not None and channel_capacity < 1):
             raise ValueError("max_in_flight and channel_capacity must be at least 1")
-        self._job, self._schedule, self._mode = job, schedule, mode
+        self._job, self._schedule = job, schedule
+        self._mode = mode if schedule == "random" else BarrierMode.EXACTLY_ONCE
         self._capacity = channel_capacity if schedule == "random" else None
         self._max_in_flight = max_in_flight if schedule == "random" else 1
         self._rng = random.Random(seed)
-        self._crashes = crashes
+        self._crashes, self._mischief = crashes, mischief
         self._unbounded = not all(source.bounded for source in job.sources.values())
         self._cancelled = threading.Event()
         self.on_state: Callable[[str], None] = lambda state: None
@@ -179,27 +184,54 @@ class EmbeddedJob:
         master = self.master
         self._in_flight = 0
         uploads = self._uploads()
-        execution = Execution(
-            self._job,
-            store=master.store,
-            restore_from=master.restored,
-            version=f"{master.generation}.{master.job_attempt}",
-            job_attempt=master.job_attempt,
-            mode=self._mode,
-            capacity=self._capacity,
-            uploads=uploads,
-            reach=self._reach,
-            acknowledge=self._acknowledge,
-        )
+        self._hosts = [self._new_host(index, uploads) for index in range(self._job.graph.slots)]
+        version = f"{master.generation}.{master.job_attempt}"
         try:
-            self._run(execution)
+            if self._schedule == "random":
+                self._run_randomly(
+                    QueueExchange(
+                        self._hosts,
+                        version=version,
+                        checkpoint=None if master.restored is None else int(master.restored.checkpoint_id),
+                        job_attempt=master.job_attempt,
+                        capacity=self._capacity,
+                        acknowledge=self._acknowledge,
+                    )
+                )
+            else:
+                self._run_in_order(
+                    LevelExchange(
+                        self._hosts,
+                        version=version,
+                        acknowledge=self._acknowledge,
+                        new_host=lambda index: self._new_host(index, uploads),
+                        mischief=self._mischief,
+                    )
+                )
+            for host in self._hosts:
+                host.finish(None if master.restored is None else int(master.restored.checkpoint_id))
         except Exception:
-            execution.abandon()
+            for host in self._hosts:
+                host.close()
             raise
-        finally:
+        finally:  # of a process that died, too, nothing stays in memory or on its disk
+            for host in self._hosts:
+                host.release()
             if isinstance(uploads, BackgroundUploads):
                 uploads.close()
-        execution.finish(None if master.restored is None else int(master.restored.checkpoint_id))
+
+    def _new_host(self, index: int, uploads: Uploads) -> TaskHost:
+        job, storage = self._job, self.master.storage
+        host_job = HostJob(
+            job_id=job.job_id,
+            graph=job.graph,
+            settings=job.settings,
+            storage_url=None if storage is None else storage.url,
+            job_parameters=job.job_parameters,
+        )
+        return TaskHost(
+            host_job, self.master.store, uploads, name="embedded", index=index, mode=self._mode, reach=self._reach
+        )
 
     def _uploads(self) -> Uploads:
         """In real time snapshots are stored by threads, as in a slot. In simulated time that must be deterministic: at once,
@@ -216,31 +248,47 @@ class EmbeddedJob:
         self.master.uploads.finish = self._stepped.finish
         return self._stepped
 
-    def _run(self, execution: Execution) -> None:
+    def _run_in_order(self, exchange: LevelExchange) -> None:
         self._planned_last = False
-        while not self.master.finished and not self.master.rescaling:
+        while not self._over():
+            if self._planned_last or self._cancelled.is_set():
+                self._stand_still()
+                return
+            if self._throttled():
+                continue
+            plan = self._plan()
+            if plan is not None:
+                exchange.run(plan)
+
+    def _run_randomly(self, exchange: QueueExchange) -> None:
+        self._planned_last = False
+        while not self._over():
             can_plan = not self._planned_last and self._may_plan()
-            steps = execution.runnable() if self._schedule == "random" else []
+            steps = exchange.runnable()
             if self._stepped.waiting and self._rng.randrange(len(steps) + 2) == 0:
                 self._stepped.step(self._rng)
             elif steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
-                execution.step(self._rng.choice(steps))
+                exchange.step(self._rng.choice(steps))
             elif can_plan:
-                if self._throttled():
-                    continue
-                self._planned_last = self._plan(execution)
-                if self._schedule == "ordered":
-                    execution.run_in_order()
+                if not self._throttled() and (plan := self._plan()) is not None:
+                    exchange.begin(plan)
             elif self._stepped.waiting:
                 self._stepped.step(self._rng)
-            elif self._cancelled.is_set():
-                self.master.settle(wait_ms=_LAST_UPLOADS_MS)
-                return
             else:
-                raise ProtocolError(
-                    f"job {self._job.graph.job.job_name!r} stands still after epoch {self.master.epoch}: {self._in_flight} "
-                    "epochs are under way and no subtask has anything to do: a barrier was lost"
-                )
+                self._stand_still()
+                return
+
+    def _over(self) -> bool:
+        return self.master.finished or self.master.rescaling
+
+    def _stand_still(self) -> None:
+        """Nothing is left to do: right if the job was cancelled, and else a fault of ours."""
+        if not self._cancelled.is_set():
+            raise ProtocolError(
+                f"job {self._job.graph.job.job_name!r} stands still after epoch {self.master.epoch}: {self._in_flight} "
+                "epochs are under way and no task has anything to do: a barrier was lost"
+            )
+        self.master.settle(wait_ms=_LAST_UPLOADS_MS)
 
     def _may_plan(self) -> bool:
         if self._cancelled.is_set() or self._in_flight >= self._max_in_flight:
@@ -252,8 +300,8 @@ class EmbeddedJob:
         remaining = 0.0 if self.master.looping else self._next_plan_at - time.monotonic()
         return remaining > 0 and self._cancelled.wait(remaining)
 
-    def _plan(self, execution: Execution) -> bool:
-        """Plan the next epoch and start it. True if it is the last one."""
+    def _plan(self) -> EpochPlan | None:
+        """The next epoch, which starts now; None: there is nothing to do in it."""
         started = time.monotonic()
         plan = self.master.plan_epoch(self.master.epoch + 1 + self._in_flight)
         interval = self._job.settings.epoch_interval_ms
@@ -263,11 +311,10 @@ class EmbeddedJob:
             self._unbounded or plan is None or plan.last
         ):  # one that turns out not to be the last is tried again in time
             self._next_plan_at = started + interval / 1000
-        if plan is None:
-            return False
-        self._in_flight += 1
-        execution.begin(plan)
-        return plan.last
+        if plan is not None:
+            self._in_flight += 1
+            self._planned_last = plan.last
+        return plan
 
     def _acknowledge(self, ack: TaskAck) -> None:
         completed = len(self.master.acknowledge(ack))

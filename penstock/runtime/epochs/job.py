@@ -28,6 +28,7 @@ from penstock.driver.description import JobDescription
 from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
 from penstock.engine.exchange_rows import SPARK_SCHEMA
+from penstock.engine.host import HostJob
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
 from penstock.errors import (
@@ -45,7 +46,6 @@ from penstock.runtime.epochs.executors import ExecutorWatch, executor_hosts, run
 from penstock.runtime.epochs.registry import SlotFailure, SlotRegistry
 from penstock.runtime.epochs.relay import heartbeat_relay, ingest_relay, level_relay
 from penstock.runtime.epochs.session import QUERY_CONF, spark_session
-from penstock.runtime.epochs.slot import SlotJob
 from penstock.runtime.epochs.spark_log import SparkLog
 from penstock.state.local_folder import LocalFolder
 
@@ -207,7 +207,7 @@ class SparkJob:
 
     def _slot_job(self) -> bytes:
         storage = self.master.storage
-        slot_job = SlotJob(
+        slot_job = HostJob(
             job_id=self._job.job_id,
             graph=self._job.graph,
             settings=self._job.settings,

@@ -17,8 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
+import uuid
 from typing import Any
 
 import cloudpickle
@@ -27,40 +26,24 @@ import pyarrow as pa
 
 from penstock.checkpoint.storage import Storage
 from penstock.checkpoint.store import CheckpointStore
-from penstock.engine.exchange_rows import SCHEMA
+from penstock.engine.exchange_rows import SCHEMA, RowBuffer
+from penstock.engine.host import HostJob, TaskHost
+from penstock.engine.level_run import LevelRun
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import take_samples
 from penstock.engine.settings import JobSettings
-from penstock.engine.snapshot_writer import SnapshotWriter
-from penstock.engine.tasks import HeldTasks
 from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
 from penstock.errors import SlotError, as_text, failed_task
-from penstock.graph.execution_graph import ExecutionGraph
 from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.runtime.connection.door import Door
 from penstock.runtime.connection.liveness import PULSE
 from penstock.runtime.connection.wire import Frame, Wire
-from penstock.runtime.epochs.level_run import LevelRun
 from penstock.runtime.epochs.remote_storage import open_in_slot
-from penstock.state.backends import keyspace_factory
-from penstock.state.local_folder import LocalFolder
 
 TOKEN_VARIABLE = "PENSTOCK_SLOT_TOKEN"
 _WATCH_S = 0.25
 _JOB_TIMEOUT_S = 60.0
 _FAREWELL_S = 10.0  # for functions to close when the job is over
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotJob:
-    """What a slot needs to know of the job; travels from the driver with cloudpickle."""
-
-    job_id: str
-    graph: ExecutionGraph
-    settings: JobSettings
-    storage_url: str | None
-    job_parameters: Mapping[str, str]
-    graph_version: int = 0
 
 
 def process_name(port: int) -> str:
@@ -91,16 +74,32 @@ class _Relay:
             raise _RelayGoneError(str(error)) from error
 
 
+class _RelayOutbox:
+    """Rows go to the relay in batches."""
+
+    def __init__(self, relay: _Relay) -> None:
+        self._relay, self._buffer = relay, RowBuffer()
+        self.add = self._buffer.add
+
+    def flush(self) -> None:
+        batch = self._buffer.take()
+        if batch is not None:
+            self._relay.send(Frame.ROWS, batch.serialize())
+
+
+def _receive(run: LevelRun, batch: pa.RecordBatch) -> None:
+    vertices, channels, sequences, kinds = (batch.column(index).to_pylist() for index in (2, 3, 4, 5))
+    payloads = batch.column(6)
+    for index, row in enumerate(zip(vertices, channels, sequences, kinds, strict=True)):
+        run.receive(*row, payloads[index].as_py())
+
+
 class SlotProcess:
-    def __init__(self, slot: int, driver: Wire, job: SlotJob, storage: Storage | None, *, port: int = 0) -> None:
+    def __init__(self, slot: int, driver: Wire, job: HostJob, storage: Storage | None, *, port: int = 0) -> None:
         self._slot, self._driver, self._job = slot, driver, job
         self._driver_lock = threading.Lock()
         self._store = None if storage is None else CheckpointStore(storage, job.settings.retained)
-        self._writer = SnapshotWriter(self._store, job.settings, self._uploads(job.settings))
-        self.folder = LocalFolder(job.settings.state.rocksdb.local_dirs, choose=slot)
-        self._new_keyspace = keyspace_factory(job.settings.state, job.graph.job.max_parallelism, self.folder.path)
-        self._held = HeldTasks(job.graph, self._store, self._new_keyspace)
-        self._name = process_name(port)
+        self.host = TaskHost(job, self._store, self._uploads(job.settings), name=process_name(port), index=slot)
         self._running = threading.Lock()
         self._job_changed = threading.Condition()
         self._choosing = threading.Lock()  # of the connection that is served
@@ -144,12 +143,11 @@ class SlotProcess:
                 self._active = None
             wire.close()
 
-    def change_job(self, job: SlotJob) -> None:
+    def change_job(self, job: HostJob) -> None:
         """The job runs at another parallelism now. Nothing runs: the driver says so between two epochs."""
         with self._running, self._job_changed:
-            self._held.close()
+            self.host.change_job(job)
             self._job = job
-            self._held = HeldTasks(job.graph, self._store, self._new_keyspace)
             self._job_changed.notify_all()
 
     def _wait_for_job(self, version: int) -> None:
@@ -176,30 +174,21 @@ class SlotProcess:
     def finish(self, completed: int | None) -> None:
         """The job is over: tell listeners of its last checkpoint, and close functions."""
         if self._running.acquire(timeout=1.0):  # else something hangs, and is left to hang
-            self._held.finish(completed)
+            try:
+                self.host.finish(completed)
+            except Exception:  # nobody is left to tell but the process's own output
+                traceback.print_exc()
 
     def _run(self, wire: Wire, request: dict[str, Any], plan: EpochPlan) -> None:
         relay = _Relay(wire)
         try:
-            run = LevelRun(
-                graph=self._job.graph,
-                settings=self._job.settings,
-                job_id=self._job.job_id,
-                job_parameters=self._job.job_parameters,
-                writer=self._writer,
-                held=self._held,
-                plan=plan,
-                level=request["level"],
-                slot=self._slot,
-                slot_name=self._name,
-                attempt=request["attempt"],
-                send=lambda batch: relay.send(Frame.ROWS, batch.serialize()),
-            )
+            attempt = f"{plan.epoch}-{request['attempt']}-{uuid.uuid4().hex[:8]}"
+            run = LevelRun(self.host, plan, request["level"], attempt, _RelayOutbox(relay))
             while True:
                 kind, payload = relay.receive()
                 if kind is Frame.END:
                     break
-                run.receive(pa.ipc.read_record_batch(pa.py_buffer(payload), SCHEMA))
+                _receive(run, pa.ipc.read_record_batch(pa.py_buffer(payload), SCHEMA))
             run.finish()
             relay.send(Frame.END)
         except _RelayGoneError:
@@ -255,12 +244,12 @@ def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
 
 def _end(slot: SlotProcess) -> None:
     """At once, whatever other threads are doing; only local state is cleared away."""
-    slot.folder.remove()
+    slot.host.folder.remove()
     os._exit(0)
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="penstock.slot")
+    parser = argparse.ArgumentParser(prog="penstock.runtime.epochs.slot")
     parser.add_argument("--slot", type=int, required=True)
     parser.add_argument("--driver", required=True, help="host:port of the driver's slot registry")
     parser.add_argument("--bind", required=True, help="address to listen on")
@@ -288,7 +277,7 @@ def main(argv: list[str] | None = None) -> None:
     if "job" not in answer:
         print(f"penstock slot {args.slot}: not needed: {answer.get('message')}", file=sys.stderr)
         return
-    job: SlotJob = cloudpickle.loads(answer["job"])
+    job: HostJob = cloudpickle.loads(answer["job"])
     driver.set_timeout(None)
     os.dup2(1, 2)  # stderr was the starter's, for errors while starting; from now on it is the executor's output
     # State is millions of long-lived objects: the collector's default pace would walk them over and over.

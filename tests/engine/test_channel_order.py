@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.engine.channel_order import ChannelKey, ChannelOrder
 from penstock.errors import ProtocolError
-from penstock.runtime.epochs.channel_order import ChannelKey, ChannelOrder
 
 BARRIER = 4
 CHANNELS: list[ChannelKey] = [(1, 0), (1, 1), (2, 0)]

@@ -1,4 +1,4 @@
-"""A slot's tasks across epochs and retries: which state a function finds, and that the one before it lets go."""
+"""A host's tasks across epochs and retries: which state a function finds, and that the one before it lets go."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from penstock.checkpoint.store import CheckpointStore
 from penstock.common import WatermarkStrategy
 from penstock.common.time import Time
 from penstock.connectors.program import CollectionSource
@@ -14,15 +15,36 @@ from penstock.datastream import AsyncDataStream, AsyncFunction, CheckpointedFunc
 from penstock.datastream.functions import CheckpointListener
 from penstock.datastream.state import ListStateDescriptor
 from penstock.driver.description import JobDescription
-from penstock.engine.messages import EpochPlan
-from penstock.engine.task import TaskSettings
-from penstock.engine.tasks import HeldTask, HeldTasks
+from penstock.engine.host import HeldTask, HostJob, TaskHost
+from penstock.engine.messages import EpochPlan, TaskAck
+from penstock.engine.uploads import ImmediateUploads
 from penstock.errors import StateLostError
-from penstock.protocol.events import Barrier, Data, IdleStatus, Watermark
-from penstock.protocol.ids import TaskId
+from penstock.protocol.events import Barrier, Data, Event, IdleStatus, Watermark
+from penstock.protocol.ids import TaskId, VertexId
 from penstock.records import Rows
 from penstock.testing import EmbeddedJob, Epoch, ListSink, ScriptedSource, Stamped
 from tests.embedded.jobs import CountOperator, Pipeline, master_of, memory_storage, settings
+
+
+class Outputs:
+    """An exchange that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.acks: list[TaskAck] = []
+
+    def send(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
+        self.sent.append(event)
+
+    def acknowledge(self, ack: TaskAck) -> None:
+        self.acks.append(ack)
+
+
+def host_of(job: JobDescription, store: CheckpointStore | None) -> TaskHost:
+    host_job = HostJob(job_id=job.job_id, graph=job.graph, settings=job.settings, storage_url=None, job_parameters={})
+    host = TaskHost(host_job, store, ImmediateUploads(lambda report: None), name="host")
+    host.exchange = Outputs()
+    return host
 
 
 class Keeper(AsyncFunction, CheckpointedFunction, CheckpointListener):
@@ -58,10 +80,10 @@ class Slot:
         numbers = env.from_source(CollectionSource([1]), WatermarkStrategy.no_watermarks(), "numbers")
         asked = AsyncDataStream.ordered_wait(numbers.rebalance(), Keeper(), Time.seconds(10)).uid("keeper")
         asked.sink_to(ListSink("tasks"))
-        graph = env._describe("tasks").graph
-        vertex = next(v for v in graph.job.vertices.values() if v.head.uid == "keeper")
+        self.job = env._describe("tasks")
+        vertex = next(v for v in self.job.graph.job.vertices.values() if v.head.uid == "keeper")
         self.task = TaskId(vertex.id, 0)
-        self.tasks = HeldTasks(graph, None)
+        self.host = host_of(self.job, None)
 
     def begin(self, epoch: int, version: str, *, restorable: bool = False, completed: int | None = None) -> HeldTask:
         plan = EpochPlan(
@@ -71,24 +93,18 @@ class Slot:
             sources={},
             accepted={self.task: version},
             chain_lengths={},
-            base_checkpoint=None,
+            base_checkpoint=completed,
             restorable=restorable,
         )
-        held = self.tasks.prepare(self.task, plan, TaskSettings(job_id="tasks"), lambda *event: None)
-        held.dirty = True
-        held.subtask.notify_checkpoints(completed, ())
-        held.subtask.begin_epoch(epoch, f"{epoch}-a", plan.processing_time)
-        return held
+        return self.host.begin(self.task, plan, f"{epoch}-a")
 
     @staticmethod
     def feed(held: HeldTask, *values: int) -> None:
-        held.subtask.receive(held.subtask.channels[0].channel, Data(Rows(list(values), None)))
+        held.task.receive(held.task.channels[0].channel, Data(Rows(list(values), None)))
 
-    @staticmethod
-    def end(held: HeldTask, epoch: int, version: str) -> None:
-        held.subtask.receive(held.subtask.channels[0].channel, Barrier(epoch, False))
-        held.subtask.snapshots.clear()
-        held.frozen = version
+    def end(self, held: HeldTask, epoch: int) -> None:
+        self.host.receive(held, held.task.channels[0].channel, Barrier(epoch, False))
+        assert self.host.acknowledge(held) == 1
 
 
 @pytest.fixture
@@ -105,16 +121,16 @@ def test_a_retry_finds_the_confirmed_state_and_the_attempt_before_it_is_closed(l
     slot, before = Slot(), loops()
     held = slot.begin(1, "v0", restorable=True)
     slot.feed(held, 1, 2)
-    slot.end(held, 1, "a1")
-    held = slot.begin(2, "a1", completed=1)
+    slot.end(held, 1)
+    held = slot.begin(2, "1-a", completed=1)
     slot.feed(held, 3)
-    held = slot.begin(2, "a1", completed=1)  # Spark tries the epoch again
+    held = slot.begin(2, "1-a", completed=1)  # Spark tries the epoch again
     assert held.recovered == "replayed"
     assert loops() == before + 1
     slot.feed(held, 4)
-    slot.end(held, 2, "a2")
-    assert held.subtask.accumulators()["seen"].get_local_value() == 3
-    slot.tasks.finish(2)
+    slot.end(held, 2)
+    assert held.task.accumulators()["seen"].get_local_value() == 3
+    slot.host.finish(2)
     assert loops() == before
     assert log == [
         ("start", [], None),
@@ -134,7 +150,7 @@ def test_a_first_epoch_that_is_tried_again_starts_from_nothing(log: list[Any]) -
     slot.feed(slot.begin(1, "v0", restorable=True), 1)
     held = slot.begin(1, "v0", restorable=True)
     assert held.recovered == "replayed"
-    slot.tasks.finish(None)
+    slot.host.finish(None)
     assert log == [("start", [], None), "close", ("start", [], None), "close"]
 
 
@@ -145,7 +161,7 @@ def test_a_task_that_is_lost_closes_nothing_until_the_job_goes_back(log: list[An
         slot.begin(2, "a9")
     assert log == [("start", [], None)]
     slot.begin(1, "v1", restorable=True)
-    slot.tasks.finish(None)
+    slot.host.finish(None)
     assert log[1:] == ["close", ("start", [], None), "close"]
 
 
@@ -168,10 +184,9 @@ def test_a_restored_task_says_where_event_time_is_and_again_if_its_first_epoch_i
     assert master.restored is not None
     graph = master.job.graph
     (task,) = [TaskId(v.id, 0) for v in graph.job.vertices.values() if v.head.uid == "operator-1"]
-    held_tasks = HeldTasks(graph, master.store)
+    host = host_of(master.job, master.store)
 
     def begin(epoch: int, version: str) -> tuple[HeldTask, list[Any]]:
-        sent: list[Any] = []
         plan = EpochPlan(
             epoch=epoch,
             checkpoint=False,
@@ -182,18 +197,16 @@ def test_a_restored_task_says_where_event_time_is_and_again_if_its_first_epoch_i
             base_checkpoint=int(master.restored.checkpoint_id) if master.restored else None,
             restorable=True,
         )
-        emit = lambda vertex, target, channel, event: sent.append(event)  # noqa: E731 - an Emit
-        held = held_tasks.prepare(task, plan, TaskSettings(job_id="job"), emit)
-        held.dirty = True
-        held.subtask.begin_epoch(epoch, "attempt", 0)
-        return held, sent
+        outputs = host.exchange = Outputs()
+        return host.begin(task, plan, f"{epoch}-a"), outputs.sent
 
     said = [Watermark(8), IdleStatus(False)]
     assert begin(2, "v0")[1] == said
     held, sent = begin(2, "v0")
     assert (held.recovered, sent) == ("replayed", said)
-    Slot.end(held, 2, "v1")
-    held, sent = begin(3, "v1")
+    host.receive(held, held.task.channels[0].channel, Barrier(2, False))
+    host.acknowledge(held)
+    held, sent = begin(3, "2-a")
     assert sent == []
-    held_tasks.close()
+    host.close()
     master.close()

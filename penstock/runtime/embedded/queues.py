@@ -1,0 +1,82 @@
+"""The exchange of queues: all tasks of a job stream at the same time, as in Flink. One attempt of the random schedule.
+
+Hosts in one process, one for each slot, with bounded channels between their tasks. The exchange only offers steps and carries them
+out: who chooses among them is the schedule, and exactly-once has to hold for every choice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from penstock.engine.exchange_rows import decode_event, encode_event
+from penstock.engine.host import HeldTask, TaskHost
+from penstock.engine.messages import EpochPlan, TaskAck
+from penstock.engine.stream_run import Step, StreamRun
+from penstock.protocol.events import Event
+from penstock.protocol.ids import TaskId, VertexId
+
+
+class QueueExchange:
+    """Built from a checkpoint or from nothing. Not thread-safe."""
+
+    def __init__(
+        self,
+        hosts: Sequence[TaskHost],
+        *,
+        version: str,
+        checkpoint: int | None,
+        job_attempt: int,
+        capacity: int | None,
+        acknowledge: Callable[[TaskAck], None],
+    ) -> None:
+        self._hosts, self._capacity = hosts, capacity
+        self.acknowledge = acknowledge
+        self._runs = [
+            StreamRun(host, self, version=version, checkpoint=checkpoint, job_attempt=job_attempt) for host in hosts
+        ]
+        self._blocked_since: dict[TaskId, float] = {}
+        self._held = [held for run in self._runs for held in run.tasks]
+        self._held.sort(key=lambda held: (held.task.vertex.level, held.id.subtask))
+        graph = hosts[0].graph
+        self._behind: dict[TaskId, list[tuple[TaskId, int]]] = {
+            held.id: [
+                (TaskId(edge.target, target), graph.channel_of(edge, held.id.subtask))
+                for edge in held.task.vertex.outputs
+                for target in graph.targets_of(edge, held.id.subtask)
+            ]
+            for held in self._held
+        }
+
+    def begin(self, plan: EpochPlan) -> None:
+        for run in self._runs:
+            run.begin(plan)
+
+    def runnable(self) -> list[Step]:
+        """Every step that could be next. A task behind which a channel is full waits: that is back pressure."""
+        return [
+            step
+            for held in self._held
+            if not self._is_blocked(held)
+            for step in self._runs[held.id.subtask].runnable(held.id)
+        ]
+
+    def _is_blocked(self, held: HeldTask) -> bool:
+        if self._capacity is None:
+            return False
+        full = any(
+            self._runs[task.subtask].waiting(task, channel) >= self._capacity for task, channel in self._behind[held.id]
+        )
+        now = time.perf_counter()
+        held.blocked += now - self._blocked_since.pop(held.id, now)
+        if full:
+            self._blocked_since[held.id] = now
+        return full
+
+    def step(self, step: Step) -> None:
+        self._runs[step[0].subtask].step(step)
+
+    def send(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
+        # Through bytes, as between two processes: nobody shares objects, and what cannot travel fails here too.
+        for encoded in encode_event(event):
+            self._runs[target].offer(TaskId(vertex, target), channel, decode_event(*encoded))
