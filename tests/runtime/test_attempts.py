@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from penstock.checkpoint.storage import Storage
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.errors import SlotError
+from penstock.runtime.connection.messages import HostFailed, JobGiven, Register, Sampled, SlotAddress
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.client import RegistryAddress, open_slot
 from penstock.runtime.epochs.registry import SlotRegistry
@@ -29,11 +30,15 @@ def plan(epoch: int, job_attempt: int) -> EpochPlan:
     )  # fmt: skip
 
 
-def error_of(job_attempt: int, epoch: int) -> dict[str, Any]:
-    return {
-        "op": "error", "job_attempt": job_attempt, "epoch": epoch, "slot": 0,
-        "type": "UserFunctionError", "message": f"map raised in attempt {job_attempt}", "traceback": "",
-    }  # fmt: skip
+def error_of(job_attempt: int, epoch: int) -> HostFailed:
+    return HostFailed(
+        job_attempt=job_attempt,
+        epoch=epoch,
+        slot=0,
+        type="UserFunctionError",
+        message=f"map raised in attempt {job_attempt}",
+        traceback="",
+    )
 
 
 @pytest.fixture
@@ -45,10 +50,8 @@ def registry() -> Iterator[SlotRegistry]:
 
 def slot_in(registry: SlotRegistry, pid: int = 1) -> Wire:
     wire = Wire.connect("127.0.0.1", registry.port, registry.token)
-    wire.send_message(
-        {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": pid, "executor": 1, "name": f"a:1:{pid}"}
-    )
-    assert wire.receive_message()["job"] == b"job"
+    wire.send_message(Register(slot=0, address=SlotAddress("127.0.0.1", 1, pid), name=f"a:1:{pid}", executor=1))
+    assert wire.receive_message() == JobGiven(job=b"job")
     return wire
 
 
@@ -58,7 +61,7 @@ def test_an_error_of_an_earlier_attempt_does_not_fail_the_later_one(registry: Sl
     registry.end()
     registry.begin(plan(5, job_attempt=1))
     slot.send_message(error_of(0, 5))  # it was on its way when the job went back
-    slot.send_message({"op": "sampled", "number": 0, "slot": 0, "samples": None})  # and has been read by now
+    slot.send_message(Sampled(number=0, slot=0, samples=Counter()))  # and has been read by now
     eventually(lambda: registry._sampled[1], "what came after it was heard")
     assert registry.failure is None
     slot.send_message(error_of(1, 5))

@@ -25,6 +25,7 @@ from penstock.errors import (
     as_text,
     from_text,
 )
+from penstock.runtime.connection.messages import JobGiven, Register, RunLevel, SlotAddress
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.client import SlotStream
 from penstock.runtime.epochs.job import _Attempt
@@ -57,10 +58,8 @@ def slot_of(job: JobDescription, storage: Storage) -> Iterator[tuple[SlotRegistr
     """The registry of a job, and one real slot with its connections, in this process."""
     registry = SlotRegistry("127.0.0.1", b"", None)
     driver = Wire.connect("127.0.0.1", registry.port, registry.token)
-    driver.send_message(
-        {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 1, "executor": 1, "name": "a:1"}
-    )
-    assert driver.receive_message() == {"job": b""}
+    driver.send_message(Register(slot=0, address=SlotAddress("127.0.0.1", 1, 1), name="a:1", executor=1))
+    assert driver.receive_message() == JobGiven(job=b"")
     slot_job = HostJob(
         job_id=job.job_id, graph=job.graph, settings=job.settings, storage_url=storage.url, job_parameters={}
     )
@@ -74,7 +73,7 @@ def slot_of(job: JobDescription, storage: Storage) -> Iterator[tuple[SlotRegistr
         thread.start()
         wire = Wire.connect("127.0.0.1", listener.getsockname()[1], registry.token)
         try:
-            return list(SlotStream(wire, {"plan": plan, "level": level, "attempt": "0"}, iter([])).results())
+            return list(SlotStream(wire, RunLevel(plan=plan, level=level, attempt="0"), iter([])).results())
         finally:
             thread.join(10)
 
@@ -131,7 +130,11 @@ def test_a_slot_that_refuses_says_why_to_a_relay_that_is_still_sending() -> None
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=slot, daemon=True).start()
-        stream = SlotStream(Wire.connect("127.0.0.1", listener.getsockname()[1], token), {}, rows())
+        stream = SlotStream(
+            Wire.connect("127.0.0.1", listener.getsockname()[1], token),
+            RunLevel(level=1, attempt="0", plan=b""),
+            rows(),
+        )
         stream._sender.join(10)
         assert 0 < len(asked_for) < 100, "it could not send them all"
         with pytest.raises(CorruptSnapshotError, match="runs a later attempt"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.connection.liveness import GONE_S
+from penstock.runtime.connection.messages import Register, SlotAddress
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.registry import SlotRegistry
 
@@ -49,9 +50,7 @@ def test_a_slot_whose_host_vanishes_is_lost_to_the_driver_and_to_its_relays_and_
 def test_both_ends_of_a_connection_are_watched() -> None:
     registry = SlotRegistry("127.0.0.1", b"job")
     wire = Wire.connect("127.0.0.1", registry.port, registry.token)
-    wire.send_message(
-        {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 1, "executor": 1, "name": "a:1:1"}
-    )
+    wire.send_message(Register(slot=0, address=SlotAddress("127.0.0.1", 1, 1), name="a:1:1", executor=1))
     wire.receive_message()
     try:
         for sock in (wire._sock, registry.slots[0].wire._sock):

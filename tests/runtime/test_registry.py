@@ -19,6 +19,17 @@ from penstock.engine.sampling import Place, Sample
 from penstock.engine.uploads import UploadEvent
 from penstock.errors import SlotError
 from penstock.protocol.checkpoint_messages import HostLost
+from penstock.runtime.connection.messages import (
+    FindSlot,
+    JobGiven,
+    Reachable,
+    Register,
+    Sampled,
+    SlotAddress,
+    SlotFound,
+    StartSlot,
+    ToRelay,
+)
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs import slot as process
 from penstock.runtime.epochs.client import RegistryAddress, open_slot
@@ -31,20 +42,24 @@ def test_a_slot_that_is_sampled_while_it_registers_is_told_its_job_first_and_who
     job = bytes(64 << 20)  # more than a socket holds: it is being sent until the slot reads
     registry = SlotRegistry("127.0.0.1", job)
     slot = Wire.connect("127.0.0.1", registry.port, registry.token)
-    slot.send_message(
-        {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 1, "executor": 1, "name": "a:1"}
-    )
+    slot.send_message(Register(slot=0, address=SlotAddress("127.0.0.1", 1, 1), name="a:1", executor=1))
     eventually(lambda: registry.slots, "the slot is known")
     seen = Counter({Sample(1, 0, True, (Place("job.f:1", "job"),)): 3})
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(registry.sample, 0.5)
-        assert slot.receive_message() == {"job": job}
+        assert slot.receive_message() == JobGiven(job=job)
         message = slot.receive_message()
+<<<<<<< HEAD
         assert message["sample"] == 0.5
         slot.send_message({"op": "sampled", "number": message["number"], "slot": 0, "samples": seen})
         assert asked.result(60) == seen
+=======
+        assert message.seconds == 0.5
+        slot.send_message(Sampled(number=message.number, slot=0, samples=seen))
+        assert asked.result(10) == seen
+>>>>>>> 09551ea (Messages between processes are frozen dataclasses with a version)
         again = pool.submit(registry.sample, 0.5)
-        assert slot.receive_message()["number"] == message["number"] + 1
+        assert slot.receive_message().number == message.number + 1
         slot.close()  # it dies: nobody waits for it
         assert again.result(60) == Counter()
     registry.close()
@@ -53,17 +68,19 @@ def test_a_slot_that_is_sampled_while_it_registers_is_told_its_job_first_and_who
 def register(registry: SlotRegistry, slot: int = 0, *, host: str = "10.77.0.3", port: int = 1, pid: int = 7) -> Wire:
     wire = Wire.connect("127.0.0.1", registry.port, registry.token)
     name = f"worker:{port}:{pid}"
-    wire.send_message(
-        {"op": "register", "slot": slot, "host": host, "port": port, "pid": pid, "executor": 1, "name": name}
-    )
+    wire.send_message(Register(slot=slot, address=SlotAddress(host, port, pid), name=name, executor=1))
     return wire
 
 
-def find(relay: Wire, *, unreachable: tuple[str, int, int] | None = None, starter: bool = False) -> dict[str, Any]:
-    relay.send_message(
-        {"op": "find", "slot": 0, "epoch": 1, "job_attempt": 0, "unreachable": unreachable, "starter": starter}
-    )
-    return relay.receive_message()
+def find(relay: Wire, *, unreachable: SlotAddress | None = None, starter: bool = False) -> ToRelay:
+    relay.send_message(FindSlot(slot=0, epoch=1, job_attempt=0, unreachable=unreachable, starter=starter))
+    answer: ToRelay = relay.receive_message()
+    return answer
+
+
+def host_of(answer: ToRelay) -> str:
+    assert isinstance(answer, SlotFound)
+    return answer.address.host
 
 
 @pytest.fixture
@@ -83,17 +100,18 @@ def test_who_found_a_slot_unreachable_may_replace_it_and_nobody_else(
     registry: SlotRegistry, events: list[UploadEvent]
 ) -> None:
     old = register(registry)
-    assert "job" in old.receive_message()
+    assert isinstance(old.receive_message(), JobGiven)
     relay = Wire.connect("127.0.0.1", registry.port, registry.token)
     found = find(relay)
-    address = found["host"], found["port"], found["pid"]
-    assert address == ("10.77.0.3", 1, 7)
+    assert isinstance(found, SlotFound)
+    address = found.address
+    assert address == SlotAddress("10.77.0.3", 1, 7)
     stranger = register(registry, pid=8)
-    assert "served already" in stranger.receive_message()["message"]
-    assert find(relay, unreachable=address) == {"start": True}
+    assert "served already" in stranger.receive_message().reason
+    assert find(relay, unreachable=address) == StartSlot()
     new = register(registry, host="10.77.0.4", port=2, pid=8)
-    assert new.receive_message() == {"job": b"job"}
-    assert find(relay, unreachable=address, starter=True)["host"] == "10.77.0.4"
+    assert new.receive_message() == JobGiven(job=b"job")
+    assert host_of(find(relay, unreachable=address, starter=True)) == "10.77.0.4"
     with pytest.raises(OSError, match="closed the connection"):  # so that it ends, if it is there after all
         old.receive_message()
     eventually(lambda: events, "uploads of the old one are not awaited any more")
@@ -104,20 +122,24 @@ def test_who_found_a_slot_unreachable_may_replace_it_and_nobody_else(
 
 def test_equal_pids_on_two_hosts_are_two_slots(registry: SlotRegistry) -> None:
     slot = register(registry, host="10.77.0.4", port=2, pid=7)
-    assert "job" in slot.receive_message()
+    assert isinstance(slot.receive_message(), JobGiven)
     relay = Wire.connect("127.0.0.1", registry.port, registry.token)
-    assert find(relay, unreachable=("10.77.0.3", 1, 7))["host"] == "10.77.0.4"
+    assert host_of(find(relay, unreachable=SlotAddress("10.77.0.3", 1, 7))) == "10.77.0.4"
     slot.close()
     relay.close()
 
 
 def test_leave_to_start_a_slot_ends_with_the_relay_that_had_it(registry: SlotRegistry) -> None:
     first, second = (Wire.connect("127.0.0.1", registry.port, registry.token) for _ in range(2))
-    assert find(first) == {"start": True}
+    assert find(first) == StartSlot()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(find, second)
         first.close()  # its executor is killed, or its host vanishes
+<<<<<<< HEAD
         assert waiting.result(60) == {"start": True}
+=======
+        assert waiting.result(10) == StartSlot()
+>>>>>>> 09551ea (Messages between processes are frozen dataclasses with a version)
     second.close()
 
 
@@ -134,10 +156,10 @@ def test_a_slot_that_dies_while_it_is_sent_its_job_is_forgotten() -> None:
 def test_before_a_restart_slots_that_do_not_answer_are_dropped(registry: SlotRegistry) -> None:
     there, gone = register(registry, 0, pid=1), register(registry, 1, pid=2)
     for wire in (there, gone):
-        assert "job" in wire.receive_message()
+        assert isinstance(wire.receive_message(), JobGiven)
 
     def answer() -> None:
-        there.send_message({"op": "here", "number": there.receive_message()["ask"]})
+        there.send_message(Reachable(number=there.receive_message().number))
 
     with ThreadPoolExecutor(1) as pool:
         answered = pool.submit(answer)
@@ -165,7 +187,7 @@ def test_crowded_slots_are_spread_again_before_a_restart(
 ) -> None:
     wires = [register(registry, number, host=host, pid=number) for number, host in enumerate(slots_on)]
     for wire in wires:
-        assert "job" in wire.receive_message()
+        assert isinstance(wire.receive_message(), JobGiven)
     assert registry.spread(executors_on) == dropped
     assert len(registry.slots) == (0 if dropped else len(slots_on))
     assert registry.lost == 0, "nothing went wrong"
@@ -177,7 +199,7 @@ def test_nobody_waits_for_a_slot_longer_than_the_epoch_may_take() -> None:
     registry = SlotRegistry("127.0.0.1", b"job", epoch_timeout_s=2.0)
     registry.begin(plan(1))
     starter = Wire.connect("127.0.0.1", registry.port, registry.token)
-    assert find(starter) == {"start": True}  # and never brings it up
+    assert find(starter) == StartSlot()  # and never brings it up
     address = RegistryAddress(
         host="127.0.0.1", port=registry.port, token=registry.token, bind="127.0.0.1", epoch_timeout_s=2.0
     )

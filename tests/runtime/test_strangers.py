@@ -22,6 +22,7 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.engine.host import HostJob
 from penstock.errors import SlotError
 from penstock.runtime.connection import door
+from penstock.runtime.connection.messages import VERSION, FindSlot, JobGiven, Refused, Register, SlotAddress
 from penstock.runtime.connection.wire import Frame, Wire
 from penstock.runtime.epochs.client import RegistryAddress, _Starting, open_slot
 from penstock.runtime.epochs.registry import SlotRegistry
@@ -139,7 +140,9 @@ def test_a_client_that_sends_the_servers_own_proof_back_is_not_let_in(registry: 
         stranger.sendall(b"penstock\x02" + bytes(32))
         answer = stranger.recv(65, socket.MSG_WAITALL)
         assert answer[:1] == b"\x01", "the registry answers a greeting"
-        stranger.sendall(answer[33:] + _frame(Frame.MESSAGE, pickle.dumps({"op": "find", "slot": 0, "epoch": 0})))
+        stranger.sendall(
+            answer[33:] + _frame(Frame.MESSAGE, pickle.dumps((VERSION, FindSlot(slot=0, epoch=0, job_attempt=0))))
+        )
         assert _until_closed(stranger)[:1] in (b"", b"\x00"), "it is closed, and no question was answered"
 
 
@@ -173,10 +176,8 @@ def test_a_stranger_at_a_slots_address_is_a_slot_that_is_gone(
     """The relay asks for another instead of failing its task."""
     impostor = Impostor(_says(_frame(Frame.ERROR, pickle.dumps(Touches(trap)))))
     slot = Wire.connect("127.0.0.1", registry.port, registry.token)
-    slot.send_message(
-        {"op": "register", "slot": 0, "host": "127.0.0.1", "port": impostor.port, "pid": 7, "executor": 1}
-    )
-    assert "job" in slot.receive_message()
+    slot.send_message(Register(slot=0, address=SlotAddress("127.0.0.1", impostor.port, 7), name="", executor=1))
+    assert isinstance(slot.receive_message(), JobGiven)
     registry.begin(plan(1))
 
     def start(*args: object) -> None:
@@ -248,8 +249,8 @@ def test_two_hundred_silent_connections_are_few_threads_and_do_not_keep_others_o
 
     def connected() -> None:
         wire = Wire.connect("127.0.0.1", registry.port, registry.token)
-        wire.send_message({"op": "find", "slot": 0, "epoch": 5, "job_attempt": 0})
-        assert "refused" in wire.receive_message()  # no epoch runs: it was let in and heard
+        wire.send_message(FindSlot(slot=0, epoch=5, job_attempt=0))
+        assert isinstance(wire.receive_message(), Refused)  # no epoch runs: it was let in and heard
         wire.close()
 
     ours = threading.Thread(target=connected)

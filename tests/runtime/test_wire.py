@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
 from penstock.engine.messages import EpochPlan
 from penstock.errors import SlotError
+from penstock.runtime.connection.messages import VERSION, FindSlot, HostFailed, JobGiven, Register, SlotAddress
 from penstock.runtime.connection.wire import Frame, Wire
 from penstock.runtime.epochs.client import RegistryAddress, open_slot
 from penstock.runtime.epochs.registry import SlotRegistry
@@ -37,10 +40,8 @@ def test_a_task_of_an_epoch_that_is_over_gets_no_slot(registry: SlotRegistry) ->
 
 def test_a_slot_that_closes_its_connection_is_forgotten_and_counted(registry: SlotRegistry) -> None:
     wire = Wire.connect("127.0.0.1", registry.port, registry.token)
-    wire.send_message(
-        {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 4711, "executor": 1, "name": "a:1:1"}
-    )
-    assert wire.receive_message()["job"] == b"job"
+    wire.send_message(Register(slot=0, address=SlotAddress("127.0.0.1", 1, 4711), name="a:1:1", executor=1))
+    assert wire.receive_message() == JobGiven(job=b"job")
     assert [slot.address.pid for slot in registry.slots] == [4711]
     wire.close()
     with registry._lock:
@@ -50,13 +51,13 @@ def test_a_slot_that_closes_its_connection_is_forgotten_and_counted(registry: Sl
 
 
 def test_a_second_process_for_a_slot_is_turned_away(registry: SlotRegistry) -> None:
-    register = {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 1, "executor": 1, "name": "a:1:1"}
+    register = Register(slot=0, address=SlotAddress("127.0.0.1", 1, 1), name="a:1:1", executor=1)
     first = Wire.connect("127.0.0.1", registry.port, registry.token)
     first.send_message(register)
-    assert "job" in first.receive_message()
+    assert isinstance(first.receive_message(), JobGiven)
     second = Wire.connect("127.0.0.1", registry.port, registry.token)
-    second.send_message({**register, "pid": 2})
-    assert "served already" in second.receive_message()["message"]
+    second.send_message(replace(register, address=SlotAddress("127.0.0.1", 1, 2)))
+    assert "served already" in second.receive_message().reason
     first.close()
     second.close()
 
@@ -64,7 +65,7 @@ def test_a_second_process_for_a_slot_is_turned_away(registry: SlotRegistry) -> N
 def test_a_failed_epoch_is_refused_to_later_tasks_with_the_reason(registry: SlotRegistry) -> None:
     registry.begin(plan(3))
     registry._failed(
-        {"job_attempt": 0, "epoch": 3, "slot": 0, "type": "UserFunctionError", "message": "map raised", "traceback": ""}
+        HostFailed(job_attempt=0, epoch=3, slot=0, type="UserFunctionError", message="map raised", traceback="")
     )
     address = RegistryAddress(host="127.0.0.1", port=registry.port, token=registry.token, bind="127.0.0.1")
     with pytest.raises(SlotError, match="map raised"):
@@ -94,3 +95,12 @@ def test_frames_survive_any_size() -> None:
     thread.join()
     sender.close()
     receiver.close()
+
+
+def test_processes_of_different_versions_say_so(registry: SlotRegistry) -> None:
+    wire = Wire.connect("127.0.0.1", registry.port, registry.token)
+    asked = FindSlot(slot=0, epoch=1, job_attempt=0)
+    wire.send(Frame.MESSAGE, pickle.dumps((VERSION + 1, asked)))
+    with pytest.raises(SlotError, match=f"of version {VERSION + 1} came, .* different versions of Penstock"):
+        wire.receive_message()
+    wire.close()

@@ -12,12 +12,13 @@ import time
 from typing import Any
 
 from penstock.runtime.connection import liveness
+from penstock.runtime.connection.messages import Pulse, Register, SlotAddress
 
 _GONE_S = 1.5
 liveness.watch_peer.__defaults__ = (_GONE_S,)
 
 from penstock.protocol.checkpoint_messages import HostLost  # noqa: E402 - after the time was shortened
-from penstock.runtime.connection.liveness import PULSE, Pulses  # noqa: E402
+from penstock.runtime.connection.liveness import Pulses  # noqa: E402
 from penstock.runtime.connection.wire import Frame, Wire  # noqa: E402
 from penstock.runtime.epochs.registry import SlotRegistry  # noqa: E402
 
@@ -58,9 +59,7 @@ def main() -> None:
     events: list[Any] = []
     registry = SlotRegistry("127.0.0.1", b"job", on_upload=events.append)
     slot = Wire.connect("127.0.0.1", registry.port, registry.token)
-    slot.send_message(
-        {"op": "register", "slot": 0, "host": "127.0.0.1", "port": 1, "pid": 4711, "executor": 1, "name": "a:1:4711"}
-    )
+    slot.send_message(Register(slot=0, address=SlotAddress("127.0.0.1", 1, 4711), name="a:1:4711", executor=1))
     slot.receive_message()
     busy = _BusySlot(registry.token)
     ended: dict[str, float] = {}
@@ -69,7 +68,7 @@ def main() -> None:
 
     def pulse() -> Wire:
         wire = Wire.connect("127.0.0.1", busy.port, registry.token)
-        wire.send_message({"op": PULSE})
+        wire.send_message(Pulse())
         return wire
 
     pulses.watch(with_pulse, "127.0.0.1", busy.port, pulse)

@@ -25,6 +25,7 @@ from penstock.connectors.files import FileSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.runtime.connection.messages import RunLevel
 from penstock.runtime.epochs.client import SlotStream
 
 RECORDS, KEYS, EPOCH = 1600, 37, 200
@@ -36,12 +37,12 @@ SLOW = {(3, 0): 2, (6, 1): 0}
 class SlowOnce(SlotStream):
     """A relay's stream that begins late, in the first attempt at one of the tasks above, and says how it went."""
 
-    def __init__(self, folder: str, wire: Any, request: dict[str, Any], rows: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, folder: str, wire: Any, request: RunLevel, rows: Iterator[pa.RecordBatch]) -> None:
         context = TaskContext.get()
         assert context is not None
         self._folder, self._attempt = Path(folder), context.attemptNumber()
-        self._task = (int(pickle.loads(request["plan"]).epoch), context.partitionId())
-        self._level = request["level"]
+        self._task = (int(pickle.loads(request.plan).epoch), context.partitionId())
+        self._level = request.level
         slow = self._level == LEVEL and self._task in SLOW
         self._proof = self._folder / f"attempt-{self._task[0]}-{self._attempt}" if slow else None
         if self._proof is not None and self._attempt == 0:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 GONE_S: Final = 15.0  # silence of a host, not of a process, after which it counts as gone
 _PROBES: Final = 5
-PULSE: Final = "pulse"  # the first message on a connection that will carry nothing else
 
 
 def is_loopback(host: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.errors import PenstockError, SlotError, as_text, from_text
 from penstock.runtime.connection.handshake import prove_to_client, prove_to_server
 from penstock.runtime.connection.liveness import be_patient, watch_peer
+from penstock.runtime.connection.messages import VERSION
 
 _HEADER = struct.Struct("<IB")
 _MAX_FRAME = 1 << 30
@@ -20,7 +21,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Frame(IntEnum):
-    MESSAGE = 2  # a pickled dict
+    MESSAGE = 2  # a pickled dataclass of `messages`, with their version
     ROWS = 3  # one serialised Arrow record batch of exchange rows
     END = 4
     ERROR = 5  # plain text, as JSON: the name of a PenstockError's class, and its message
@@ -83,8 +84,8 @@ class Wire:
             self._sock.sendall(header)
             self._sock.sendall(view)
 
-    def send_message(self, message: dict[str, Any]) -> None:
-        self.send(Frame.MESSAGE, pickle.dumps(message, protocol=5))
+    def send_message(self, message: Any) -> None:
+        self.send(Frame.MESSAGE, pickle.dumps((VERSION, message), protocol=5))
 
     def send_error(self, error: Exception) -> None:
         self.send(Frame.ERROR, json.dumps(as_text(error)).encode())
@@ -96,11 +97,17 @@ class Wire:
             raise SlotError(_too_large(size, kind))
         return Frame(kind), self._read(size)
 
-    def receive_message(self) -> dict[str, Any]:
+    def receive_message(self) -> Any:
+        """One of `messages`; which, the caller matches."""
         kind, payload = self.receive()
         if kind is Frame.ERROR:
             raise error_in(payload)
-        message: dict[str, Any] = pickle.loads(payload)
+        version, message = pickle.loads(payload)
+        if version != VERSION:
+            raise SlotError(
+                f"a message of version {version} came, and this process speaks version {VERSION}: driver and executors have "
+                "different versions of Penstock"
+            )
         return message
 
     def _read(self, size: int) -> bytes:

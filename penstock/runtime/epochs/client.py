@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 import psutil
 import pyarrow as pa
@@ -19,7 +19,19 @@ import pyarrow as pa
 from penstock.engine.exchange_rows import SCHEMA
 from penstock.errors import SlotError
 from penstock.runtime.connection.handshake import StrangerError
-from penstock.runtime.connection.liveness import PULSE, Pulses, is_loopback
+from penstock.runtime.connection.liveness import Pulses, is_loopback
+from penstock.runtime.connection.messages import (
+    FindSlot,
+    Pulse,
+    Refused,
+    RunLevel,
+    SlotAddress,
+    SlotFound,
+    StartFailed,
+    StartSlot,
+    StillStarting,
+    ToRelay,
+)
 from penstock.runtime.connection.wire import Frame, Wire, error_in
 from penstock.runtime.epochs.registry import START_TIMEOUT_S
 from penstock.runtime.epochs.slot import TOKEN_VARIABLE
@@ -53,38 +65,40 @@ def open_slot(registry: RegistryAddress, slot: int, epoch: int) -> tuple[Wire, b
     directory = Wire.connect(registry.host, registry.port, registry.token)
     timeout_s = min(2 * START_TIMEOUT_S, registry.epoch_timeout_s)
     directory.set_timeout(timeout_s + 30)
-    unreachable: tuple[str, int, int] | None = None
+    unreachable: SlotAddress | None = None
     starting: _Starting | None = None
     deadline = time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline:
             directory.send_message(
-                {
-                    "op": "find",
-                    "slot": slot,
-                    "epoch": epoch,
-                    "job_attempt": registry.job_attempt,
-                    "unreachable": unreachable,
-                    "starter": starting is not None,
-                }
+                FindSlot(
+                    slot=slot,
+                    epoch=epoch,
+                    job_attempt=registry.job_attempt,
+                    unreachable=unreachable,
+                    starter=starting is not None,
+                )
             )
-            answer = directory.receive_message()
-            if "refused" in answer:
-                raise SlotError(f"slot {slot}, epoch {epoch}: {answer['refused']}")
-            if "start" in answer:
-                starting = _Starting(registry, slot, registry.bind or directory.local_host)
-            elif "wait" in answer:
-                if starting is not None and starting.ended(directory):
-                    starting = None
-            else:
-                try:
-                    wire = _connect(answer["host"], answer["port"], registry.token)
-                    wire.set_timeout(registry.epoch_timeout_s)
-                    return wire, answer["plan"]
-                except (OSError, StrangerError):
-                    # It died a moment ago, and somebody else may have its port; the driver will see its connection close.
-                    # Or its host is gone, and the driver has not noticed yet: then a process started here takes its place.
-                    unreachable = answer["host"], answer["port"], answer["pid"]
+            answer: ToRelay = directory.receive_message()
+            match answer:
+                case Refused(reason=reason):
+                    raise SlotError(f"slot {slot}, epoch {epoch}: {reason}")
+                case StartSlot():
+                    starting = _Starting(registry, slot, registry.bind or directory.local_host)
+                case StillStarting():
+                    if starting is not None and starting.ended(directory):
+                        starting = None
+                case SlotFound(address=address, plan=plan):
+                    try:
+                        wire = _connect(address.host, address.port, registry.token)
+                        wire.set_timeout(registry.epoch_timeout_s)
+                        return wire, plan
+                    except (OSError, StrangerError):
+                        # It died a moment ago, and somebody else may have its port; the driver will see its connection
+                        # close. Or its host is gone, and the driver has not noticed: a process started here takes its place.
+                        unreachable = address
+                case _:
+                    assert_never(answer)
         raise SlotError(f"slot {slot} could not be reached or started within {timeout_s:.0f} s")
     finally:
         directory.close()
@@ -108,7 +122,7 @@ def _connect(host: str, port: int, token: str) -> Wire:
 
 def _pulse(host: str, port: int, token: str) -> Wire:
     wire = Wire.connect(host, port, token)
-    wire.send_message({"op": PULSE})
+    wire.send_message(Pulse())
     return wire
 
 
@@ -149,7 +163,7 @@ class _Starting:
         status = self._process.poll()
         if status is None:
             return False
-        directory.send_message({"op": "start-failed", "slot": self._slot})
+        directory.send_message(StartFailed(slot=self._slot))
         directory.receive_message()
         if status == 0:  # another process serves the slot already
             return True
@@ -165,7 +179,7 @@ class SlotStream:
     this subtask's back pressure.
     """
 
-    def __init__(self, wire: Wire, request: dict[str, Any], rows: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, wire: Wire, request: RunLevel, rows: Iterator[pa.RecordBatch]) -> None:
         self._wire = wire
         self._rows = rows
         self._failure: queue.SimpleQueue[BaseException] = queue.SimpleQueue()

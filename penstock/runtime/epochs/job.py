@@ -40,10 +40,11 @@ from penstock.errors import (
     from_text,
 )
 from penstock.pickling import travelling
+from penstock.runtime.connection.messages import HostFailed
 from penstock.runtime.epochs.callbacks import close_unused_callbacks
 from penstock.runtime.epochs.client import RegistryAddress
 from penstock.runtime.epochs.executors import ExecutorWatch, executor_hosts, runs_in_driver, say_loopback
-from penstock.runtime.epochs.registry import SlotFailure, SlotRegistry
+from penstock.runtime.epochs.registry import SlotRegistry
 from penstock.runtime.epochs.relay import heartbeat_relay, ingest_relay, level_relay
 from penstock.runtime.epochs.session import QUERY_CONF, spark_session
 from penstock.runtime.epochs.spark_log import SparkLog
@@ -388,7 +389,7 @@ class _Attempt:
 
     def _explain(self, error: BaseException) -> BaseException:
         """The slot's own words instead of Spark's wrapping of them."""
-        failure: SlotFailure | None = self._registry.failure
+        failure: HostFailed | None = self._registry.failure
         if failure is None:
             return error
         explained = from_text({"type": failure.type, "message": failure.message})

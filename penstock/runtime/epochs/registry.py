@@ -16,16 +16,40 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import assert_never
 
 from penstock.checkpoint.storage import Storage
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
 from penstock.engine.uploads import UploadEvent
-from penstock.errors import FailedTask
-from penstock.protocol.checkpoint_messages import HostLost
+from penstock.errors import SlotError
+from penstock.protocol.checkpoint_messages import HostLost, Uploaded
 from penstock.runtime.connection.door import Door
-from penstock.runtime.connection.wire import Frame, Wire
+from penstock.runtime.connection.messages import (
+    AreYouThere,
+    FindSlot,
+    FromRelay,
+    FromSlot,
+    HostFailed,
+    JobGiven,
+    JobOver,
+    Noted,
+    NotNeeded,
+    Reachable,
+    Refused,
+    Register,
+    Sampled,
+    SlotAddress,
+    SlotFound,
+    StartFailed,
+    StartSlot,
+    StillStarting,
+    StorageCall,
+    TakeSamples,
+    ToRelay,
+    ToSlot,
+)
+from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.remote_storage import serve_storage
 
 START_TIMEOUT_S = 60.0  # or as long as an epoch may take, if that is less
@@ -33,15 +57,6 @@ _STARTER_POLL_S = 0.5
 _SAMPLE_GRACE_S = 5.0  # for a busy slot to answer
 _REACHED_S = 5.0  # for a slot to say that it is there
 _STOP_S = 12.0  # a little longer than a slot takes at most
-
-
-@dataclass(frozen=True, slots=True)
-class SlotAddress:
-    """One process among those of all hosts: a pid, or a port, is somebody else's on another one."""
-
-    host: str
-    port: int
-    pid: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,21 +76,9 @@ class RegisteredSlot:
     wire: Wire
     sending: threading.Lock = field(default_factory=threading.Lock)  # a wire has one writer at a time
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: ToSlot) -> None:
         with self.sending:
             self.wire.send_message(message)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotFailure:
-    """What a slot reported: `type` and `message` are the error's, as it crosses (`penstock.errors.as_text`)."""
-
-    epoch: int
-    slot: int
-    type: str
-    message: str
-    traceback: str
-    task: FailedTask | None = None
 
 
 class SlotRegistry:
@@ -99,7 +102,7 @@ class SlotRegistry:
         self._start_timeout_s = min(START_TIMEOUT_S, epoch_timeout_s)
         self._running: tuple[int, int] | None = None  # the fence of the epoch that runs
         self._plan = b""
-        self._failure: SlotFailure | None = None
+        self._failure: HostFailed | None = None
         self._closed = False
         self._sampling = threading.Lock()  # one at a time
         self._numbers = itertools.count(1)
@@ -133,7 +136,7 @@ class SlotRegistry:
             slot.wire.close()
         for slot in staying:
             try:
-                slot.send({"job": job})
+                slot.send(JobGiven(job=job))
             except OSError:  # it is dying: its successor gets the new job when it registers
                 slot.wire.close()
 
@@ -146,7 +149,7 @@ class SlotRegistry:
                 asked = list(self._slots.values())
             for slot in asked:
                 with contextlib.suppress(OSError):  # it is dying
-                    slot.send({"sample": seconds, "number": number})
+                    slot.send(TakeSamples(number=number, seconds=seconds))
             with self._lock:
                 answers = self._sampled[1]
                 self._lock.wait_for(
@@ -163,7 +166,7 @@ class SlotRegistry:
             asked = list(self._slots.values())
         for slot in asked:
             with contextlib.suppress(OSError):  # it is dying
-                slot.send({"ask": number})
+                slot.send(AreYouThere(number=number))
         with self._lock:
             answers = self._reached[1]
             self._lock.wait_for(
@@ -195,7 +198,7 @@ class SlotRegistry:
             slot.wire.close()
 
     @property
-    def failure(self) -> SlotFailure | None:
+    def failure(self) -> HostFailed | None:
         with self._lock:
             return self._failure
 
@@ -213,7 +216,7 @@ class SlotRegistry:
             self._lock.notify_all()
         for slot in slots:
             with contextlib.suppress(OSError):  # died already
-                slot.send({"op": "stop", "completed": completed})
+                slot.send(JobOver(completed=completed))
         with self._lock:
             self._lock.wait_for(lambda: not self._slots, timeout=_STOP_S)
             self._slots.clear()
@@ -228,22 +231,27 @@ class SlotRegistry:
         granted: list[_Lease] = []
         try:
             while True:
-                message = wire.receive_message()
-                match message["op"]:
-                    case "find":
+                message: FromRelay | StorageCall | Register = wire.receive_message()
+                match message:
+                    case FindSlot():
                         wire.send_message(self._find(message, granted))
-                    case "storage":
+                    case StorageCall():
                         wire.send_message(serve_storage(self._storage, message))
-                    case "start-failed":
+                    case StartFailed(slot=slot):
                         with self._lock:
-                            self._starting.pop(message["slot"], None)
+                            self._starting.pop(slot, None)
                             self._lock.notify_all()
-                        wire.send_message({})
-                    case "register":
+                        wire.send_message(Noted())
+                    case Register():
                         self._registered(wire, message)
                         return
+                    case _:
+                        assert_never(message)
         except (OSError, EOFError):
             return
+        except SlotError as error:  # it is of another version
+            with contextlib.suppress(OSError):
+                wire.send_error(error)
         finally:
             wire.close()
             self._give_back(granted)
@@ -254,46 +262,44 @@ class SlotRegistry:
             self._starting = {slot: lease for slot, lease in self._starting.items() if lease not in granted}
             self._lock.notify_all()
 
-    def _find(self, message: dict[str, Any], granted: list[_Lease]) -> dict[str, Any]:
+    def _find(self, wanted: FindSlot, granted: list[_Lease]) -> ToRelay:
         """Where slot i is; or leave to start it; or why the task should not run at all."""
-        slot, attempt, epoch = message["slot"], message["job_attempt"], message["epoch"]
-        avoid = None if message.get("unreachable") is None else SlotAddress(*message["unreachable"])
+        slot, attempt, epoch = wanted.slot, wanted.job_attempt, wanted.epoch
         deadline = time.monotonic() + self._start_timeout_s
         with self._lock:
             while True:
                 if self._closed or self._running != (attempt, epoch):
-                    return {"refused": f"epoch {epoch} of attempt {attempt} is not running any more ({self._now()})"}
+                    return Refused(reason=f"epoch {epoch} of attempt {attempt} is not running any more ({self._now()})")
                 if self._failure is not None:
-                    return {"refused": f"epoch {epoch} has failed already: {self._failure.message}"}
+                    return Refused(reason=f"epoch {epoch} has failed already: {self._failure.message}")
                 known = self._slots.get(slot)
-                if known is not None and known.address != avoid:
-                    at = known.address
-                    return {"host": at.host, "port": at.port, "pid": at.pid, "plan": self._plan}
+                if known is not None and known.address != wanted.unreachable:
+                    return SlotFound(address=known.address, plan=self._plan)
                 now = time.monotonic()
-                if message.get("starter"):
+                if wanted.starter:
                     if self._lock.wait(timeout=_STARTER_POLL_S):
                         continue
-                    return {"wait": True}
+                    return StillStarting()
                 lease = self._starting.get(slot)
                 if lease is None or lease.until < now:
-                    self._starting[slot] = _Lease(now + self._start_timeout_s, avoid)
+                    self._starting[slot] = _Lease(now + self._start_timeout_s, wanted.unreachable)
                     granted.append(self._starting[slot])
-                    return {"start": True}
+                    return StartSlot()
                 if not self._lock.wait(timeout=max(0.0, deadline - now)):
-                    return {"refused": f"slot {slot} was not up after {self._start_timeout_s:.0f} s"}
+                    return Refused(reason=f"slot {slot} was not up after {self._start_timeout_s:.0f} s")
 
     def _now(self) -> str:
         return "none is" if self._running is None else f"epoch {self._running[1]} of attempt {self._running[0]} is"
 
-    def _registered(self, wire: Wire, message: dict[str, Any]) -> None:
+    def _registered(self, wire: Wire, slot: Register) -> None:
         """A slot's own connection: hand it the job, then listen until it is gone."""
-        address = SlotAddress(message["host"], message["port"], message["pid"])
-        entry = RegisteredSlot(message["slot"], address, message.get("name", ""), message["executor"], wire)
+        entry = RegisteredSlot(slot.slot, slot.address, slot.name, slot.executor, wire)
         with entry.sending:  # the job is the first it is told
             with self._lock:
                 served = self._slots.get(entry.slot)
                 if self._closed or (served is not None and not self._may_replace(served)):
-                    wire.send_message({"message": "the job is over" if self._closed else "the slot is served already"})
+                    reason = "the job is over" if self._closed else "the slot is served already"
+                    wire.send_message(NotNeeded(reason=reason))
                     return
                 self._slots[entry.slot] = entry
                 self._starting.pop(entry.slot, None)
@@ -302,13 +308,11 @@ class SlotRegistry:
                 self._lock.notify_all()
             if served is not None:
                 served.wire.close()  # if it is there after all, it ends
-            told = self._tell(entry, {"job": self._job})
+            told = self._tell(entry, JobGiven(job=self._job))
         try:
             while told:
-                kind, payload = wire.receive()
-                if kind is Frame.MESSAGE:
-                    self._heard(entry, pickle.loads(payload))
-        except (OSError, EOFError, ValueError):
+                self._heard(entry, wire.receive_message())
+        except (OSError, EOFError, ValueError, SlotError):
             pass
         finally:
             with self._lock:
@@ -325,7 +329,7 @@ class SlotRegistry:
         return lease is not None and lease.instead_of == served.address
 
     @staticmethod
-    def _tell(entry: RegisteredSlot, message: dict[str, Any]) -> bool:
+    def _tell(entry: RegisteredSlot, message: ToSlot) -> bool:
         try:
             entry.wire.send_message(message)
             entry.wire.set_timeout(None)
@@ -333,53 +337,42 @@ class SlotRegistry:
             return False
         return True
 
-    def _heard(self, entry: RegisteredSlot, report: dict[str, Any]) -> None:
-        match report["op"]:
-            case "uploaded":
-                self._on_upload(report["report"])
-            case "sampled":
-                self._heard_samples(report)
-            case "here":
+    def _heard(self, entry: RegisteredSlot, report: FromSlot) -> None:
+        match report:
+            case Uploaded():
+                self._on_upload(report)
+            case Sampled():
+                with self._lock:
+                    number, samples = self._sampled
+                    if report.number == number:  # else it comes too late
+                        samples[report.slot] = report.samples
+                        self._lock.notify_all()
+            case Reachable():
                 with self._lock:
                     number, answers = self._reached
-                    if report["number"] == number:  # else it comes too late
+                    if report.number == number:  # else it comes too late
                         answers.add(entry.address)
                         self._lock.notify_all()
-            case _:
+            case HostFailed():
                 self._failed(report)
-
-    def _heard_samples(self, report: dict[str, Any]) -> None:
-        with self._lock:
-            number, answers = self._sampled
-            if report["number"] == number:  # else it comes too late
-                answers[report["slot"]] = report["samples"]
-                self._lock.notify_all()
+            case _:
+                assert_never(report)
 
     def fail(self, plan: EpochPlan, message: str) -> bool:
         """The driver itself gives an epoch up: drop its slots, whatever they are doing. False: it has ended meanwhile."""
         attempt, epoch = plan.fence
         failed = self._failed(
-            {
-                "job_attempt": attempt, "epoch": epoch, "slot": -1,
-                "type": "PenstockError", "message": message, "traceback": "",
-            }
-        )  # fmt: skip
+            HostFailed(job_attempt=attempt, epoch=epoch, slot=-1, type="PenstockError", message=message, traceback="")
+        )
         if failed:
             self._drop(self.slots)
         return failed
 
-    def _failed(self, report: dict[str, Any]) -> bool:
+    def _failed(self, failure: HostFailed) -> bool:
         """Whether this is an error of the epoch that runs, and not of one that ended or of an earlier attempt at it."""
         with self._lock:
-            current = self._running == (report["job_attempt"], report["epoch"])
+            current = self._running == (failure.job_attempt, failure.epoch)
             if current and self._failure is None:
-                self._failure = SlotFailure(
-                    epoch=report["epoch"],
-                    slot=report["slot"],
-                    type=report["type"],
-                    message=report["message"],
-                    traceback=report["traceback"],
-                    task=report.get("task"),
-                )
+                self._failure = failure
                 self._lock.notify_all()
             return current

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from penstock.engine.exchange_rows import EventKind, RowBuffer
 from penstock.errors import SlotError
 from penstock.records.codec import batch_to_bytes
+from penstock.runtime.connection.messages import RunLevel
 from penstock.runtime.epochs.client import RegistryAddress, SlotStream, open_slot
 from penstock.state.keys import key_group
 
@@ -69,7 +70,7 @@ def level_relay(
                     yield batch.filter(mine)
 
         wire, plan = open_slot(registry, slot, epoch)
-        stream = SlotStream(wire, {"level": level, "attempt": attempt, "plan": plan}, rows())
+        stream = SlotStream(wire, RunLevel(level=level, attempt=attempt, plan=plan), rows())
         for result in stream.results():
             yield result
             while passing:

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.checkpoint.driver_storage import SCHEME
 from penstock.checkpoint.storage import Storage, open_storage
 from penstock.errors import SlotError, StorageError, as_text, from_text
+from penstock.runtime.connection.messages import StorageAnswer, StorageCall
 from penstock.runtime.connection.wire import Wire
 
 CALLS = frozenset({"put", "put_new", "get", "exists", "list", "delete"})
@@ -20,14 +21,14 @@ def open_in_slot(url: str, host: str, port: int, token: str, epoch_timeout_s: fl
     return RemoteStorage(url, host, port, token, timeout_s=min(_TIMEOUT_S, epoch_timeout_s))
 
 
-def serve_storage(storage: Storage | None, message: dict[str, Any]) -> dict[str, Any]:
+def serve_storage(storage: Storage | None, asked: StorageCall) -> StorageAnswer:
     """The driver's side of one call. Errors travel to the slot that asked, with their class."""
     try:
-        if storage is None or message["call"] not in CALLS:
+        if storage is None or asked.call not in CALLS:
             raise StorageError("this job's checkpoints are not kept in the driver")
-        return {"result": getattr(storage, message["call"])(*message["args"])}
+        return StorageAnswer(result=getattr(storage, asked.call)(*asked.args))
     except Exception as error:  # raised again in the slot
-        return {"error": as_text(error)}
+        return StorageAnswer(error=as_text(error))
 
 
 class RemoteStorage:
@@ -46,17 +47,17 @@ class RemoteStorage:
             wire = Wire.connect(self._host, self._port, self._token)
             try:
                 wire.set_timeout(self._timeout_s)
-                wire.send_message({"op": "storage", "call": call, "args": args})
-                answer = wire.receive_message()
+                wire.send_message(StorageCall(call=call, args=args))
+                answer: StorageAnswer = wire.receive_message()
             finally:
                 wire.close()
         except (OSError, EOFError, SlotError) as error:
             raise StorageError(
                 f"checkpoint storage in the driver cannot be reached for {call} {args[0]!r}: {error}"
             ) from error
-        if "error" in answer:
-            raise from_text(answer["error"])
-        return answer["result"]
+        if answer.error is not None:
+            raise from_text(answer.error)
+        return answer.result
 
     def put(self, path: str, data: bytes) -> None:
         self._call("put", path, data)

@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 import uuid
-from typing import Any
+from typing import Any, assert_never
 
 import cloudpickle
 import psutil
@@ -36,7 +36,21 @@ from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
 from penstock.errors import SlotError, as_text, failed_task
 from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.runtime.connection.door import Door
-from penstock.runtime.connection.liveness import PULSE
+from penstock.runtime.connection.messages import (
+    AreYouThere,
+    HostFailed,
+    JobGiven,
+    JobOver,
+    NotNeeded,
+    Pulse,
+    Reachable,
+    Register,
+    RunLevel,
+    Sampled,
+    SlotAddress,
+    TakeSamples,
+    ToSlot,
+)
 from penstock.runtime.connection.wire import Frame, Wire
 from penstock.runtime.epochs.remote_storage import open_in_slot
 
@@ -112,16 +126,16 @@ class SlotProcess:
     def _uploaded(self, report: Uploaded) -> None:
         # If the driver cannot be told it is gone, and so is this slot in a moment.
         with contextlib.suppress(OSError), self._driver_lock:
-            self._driver.send_message({"op": "uploaded", "report": report})
+            self._driver.send_message(report)
 
     def serve(self, wire: Wire) -> None:
         try:
-            request = wire.receive_message()
-            if request.get("op") == PULSE:
+            request: RunLevel | Pulse = wire.receive_message()
+            if isinstance(request, Pulse):
                 wire.receive()  # until the relay's process, or its host, is gone
                 return
             wire.be_patient()  # with a relay that is gone nobody waits: its work is done again by another
-            plan: EpochPlan = pickle.loads(request["plan"])
+            plan: EpochPlan = pickle.loads(request.plan)
             with self._choosing:
                 if plan.fence < self._newest:
                     wire.send_error(
@@ -164,12 +178,12 @@ class SlotProcess:
         """Look for a while where this slot spends its time, and tell the driver."""
         found = take_samples(self._job.job_id, seconds=seconds)
         with contextlib.suppress(OSError), self._driver_lock:
-            self._driver.send_message({"op": "sampled", "number": number, "slot": self._slot, "samples": found})
+            self._driver.send_message(Sampled(number=number, slot=self._slot, samples=found))
 
     def answer(self, number: int) -> None:
         """The driver asks whether this slot can be reached."""
         with contextlib.suppress(OSError), self._driver_lock:
-            self._driver.send_message({"op": "here", "number": number})
+            self._driver.send_message(Reachable(number=number))
 
     def finish(self, completed: int | None) -> None:
         """The job is over: tell listeners of its last checkpoint, and close functions."""
@@ -179,11 +193,11 @@ class SlotProcess:
             except Exception:  # nobody is left to tell but the process's own output
                 traceback.print_exc()
 
-    def _run(self, wire: Wire, request: dict[str, Any], plan: EpochPlan) -> None:
+    def _run(self, wire: Wire, request: RunLevel, plan: EpochPlan) -> None:
         relay = _Relay(wire)
         try:
-            attempt = f"{plan.epoch}-{request['attempt']}-{uuid.uuid4().hex[:8]}"
-            run = LevelRun(self.host, plan, request["level"], attempt, _RelayOutbox(relay))
+            attempt = f"{plan.epoch}-{request.attempt}-{uuid.uuid4().hex[:8]}"
+            run = LevelRun(self.host, plan, request.level, attempt, _RelayOutbox(relay))
             while True:
                 kind, payload = relay.receive()
                 if kind is Frame.END:
@@ -196,18 +210,18 @@ class SlotProcess:
         except Exception as error:  # also of the disk, or for want of files: no trouble of the connection
             self._report(wire, request, plan, error)
 
-    def _report(self, wire: Wire, request: dict[str, Any], plan: EpochPlan, error: Exception) -> None:
+    def _report(self, wire: Wire, request: RunLevel, plan: EpochPlan, error: Exception) -> None:
         """Tell the driver first: it holds the job's fate. The relay gets the same text and fails the Spark task."""
-        report = {
-            "op": "error",
-            "epoch": plan.epoch,
-            "job_attempt": plan.job_attempt,
-            "level": request["level"],
-            "slot": self._slot,
-            **as_text(error),
-            "traceback": "".join(traceback.format_exception(error)),
-            "task": failed_task(error),
-        }
+        crossing = as_text(error)
+        report = HostFailed(
+            epoch=plan.epoch,
+            job_attempt=plan.job_attempt,
+            slot=self._slot,
+            type=crossing["type"],
+            message=crossing["message"],
+            traceback="".join(traceback.format_exception(error)),
+            task=failed_task(error),
+        )
         with self._driver_lock:
             self._driver.send_message(report)
         wire.send_error(error)
@@ -230,15 +244,22 @@ def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
     """The driver sends the job again when it is rescaled, asks what the slot is doing, and says when the job is over; a closed
     connection means that at once, without farewell."""
     with contextlib.suppress(Exception):
-        while "completed" not in (message := driver.receive_message()):
-            if "job" in message:
-                slot.change_job(cloudpickle.loads(message["job"]))
-            elif "ask" in message:
-                slot.answer(message["ask"])
-            else:
-                threading.Thread(target=slot.sample, args=(message["number"], message["sample"]), daemon=True).start()
-        threading.Timer(_FAREWELL_S, _end, args=(slot,)).start()
-        slot.finish(message["completed"])
+        over = False
+        while not over:
+            message: ToSlot = driver.receive_message()
+            match message:
+                case JobGiven(job=job):
+                    slot.change_job(cloudpickle.loads(job))
+                case AreYouThere(number=number):
+                    slot.answer(number)
+                case TakeSamples(number=number, seconds=seconds):
+                    threading.Thread(target=slot.sample, args=(number, seconds), daemon=True).start()
+                case JobOver(completed=completed):
+                    over = True
+                    threading.Timer(_FAREWELL_S, _end, args=(slot,)).start()
+                    slot.finish(completed)
+                case _:
+                    assert_never(message)
     _end(slot)
 
 
@@ -263,21 +284,18 @@ def main(argv: list[str] | None = None) -> None:
     driver = Wire.connect(host, int(port), token)
     driver.set_timeout(30.0)
     driver.send_message(
-        {
-            "op": "register",
-            "slot": args.slot,
-            "host": args.bind,
-            "port": own_port,
-            "pid": os.getpid(),
-            "name": process_name(own_port),
-            "executor": args.executor,
-        }
+        Register(
+            slot=args.slot,
+            address=SlotAddress(args.bind, own_port, os.getpid()),
+            name=process_name(own_port),
+            executor=args.executor,
+        )
     )
-    answer = driver.receive_message()
-    if "job" not in answer:
-        print(f"penstock slot {args.slot}: not needed: {answer.get('message')}", file=sys.stderr)
+    answer: JobGiven | NotNeeded = driver.receive_message()
+    if isinstance(answer, NotNeeded):
+        print(f"penstock slot {args.slot}: not needed: {answer.reason}", file=sys.stderr)
         return
-    job: HostJob = cloudpickle.loads(answer["job"])
+    job: HostJob = cloudpickle.loads(answer.job)
     driver.set_timeout(None)
     os.dup2(1, 2)  # stderr was the starter's, for errors while starting; from now on it is the executor's output
     # State is millions of long-lived objects: the collector's default pace would walk them over and over.
