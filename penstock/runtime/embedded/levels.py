@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.engine.exchange_rows import ACK_LEVEL
+from penstock.engine.exchange_rows import ACK_LEVEL, EventKind
 from penstock.engine.host import TaskHost
 from penstock.engine.level_run import LevelRun
 from penstock.engine.messages import EpochPlan, TaskAck
@@ -106,11 +106,12 @@ class LevelExchange:
             self._acknowledge(pickle.loads(row[6]))
 
     def _again(self, plan: EpochPlan, level: int, host: int, rows: list[Row], made: list[Row]) -> list[Row]:
-        """A run is repeated when others may have used what it made: it must make the same again."""
+        """A run is repeated when others may have used what it made: it must send the same records and barriers, and say at least
+        as much of event time. A task that was restored meanwhile says once more where it stands, which changes nothing."""
         again = self._run(plan, level, host, rows)
-        if [row for row in made if row[1] != ACK_LEVEL] != [row for row in again if row[1] != ACK_LEVEL]:
+        if _records(made) != _records(again) or not _time(made).items() <= _time(again).items():
             raise ProtocolError(
-                f"level {level} of host {host}, repeated in epoch {plan.epoch}, did not send the same rows"
+                f"level {level} of host {host}, repeated in epoch {plan.epoch}, did not send the same again"
             )
         return again
 
@@ -123,3 +124,16 @@ class LevelExchange:
         if finish:
             run.finish()
         return made
+
+
+_TIME = (EventKind.WATERMARK, EventKind.IDLE, EventKind.END)
+
+
+def _records(rows: list[Row]) -> list[tuple[int | bytes, ...]]:
+    """Without their numbers, and without acknowledgements, which name their attempt."""
+    return [(*row[:4], *row[5:]) for row in rows if row[1] != ACK_LEVEL and row[5] not in _TIME]
+
+
+def _time(rows: list[Row]) -> dict[tuple[int, ...], bytes]:
+    """The last word of each kind on each channel."""
+    return {(row[0], row[2], row[3], row[5]): row[6] for row in rows if row[1] != ACK_LEVEL and row[5] in _TIME}
