@@ -10,7 +10,7 @@ from penstock.checkpoint.manifest import (
     TaskState,
 )
 from penstock.checkpoint.manifest_file import pack_committables, unpack_committables
-from penstock.checkpoint.ownership import OwnerInfo, acquire, check_current, release
+from penstock.checkpoint.ownership import OwnerInfo, Ownership, StartPermit, acquire
 from penstock.checkpoint.storage import (
     FileMissingError,
     LocalStorage,
@@ -44,14 +44,14 @@ __all__ = [
     "Manifest",
     "ObjectStorage",
     "OwnerInfo",
+    "Ownership",
+    "StartPermit",
     "StateHandle",
     "Storage",
     "Subsumed",
     "TaskState",
     "acquire",
-    "check_current",
     "open_storage",
     "pack_committables",
-    "release",
     "unpack_committables",
 ]

@@ -2,7 +2,10 @@
 
 On one host a live owner is recognised and the newcomer is refused. Across hosts nobody can tell a dead driver from an
 unreachable one, so the newcomer takes over and the old driver is fenced: it finds the newer generation at its next
-`check_current`, and its commits are refused.
+`Ownership.check`, and its commits are refused.
+
+Permission is an object. A driver has an `Ownership` from `acquire` on, and whoever deletes what drivers share asks it first. An
+owner has a `StartPermit` when it is noted where it starts (`CheckpointStore.begin`): then, and not before, may it discard.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,8 +24,8 @@ import psutil
 
 from penstock.checkpoint import layout
 from penstock.checkpoint.storage import FileMissingError, Storage
-from penstock.errors import CorruptSnapshotError, FencedError, StorageError
-from penstock.protocol.ids import Generation
+from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError, StorageError
+from penstock.protocol.ids import CheckpointId, Generation
 
 _FORMAT_VERSION = 1
 # A process's start time is derived from the boot time, which moves a little when the clock is adjusted.
@@ -55,6 +58,75 @@ class OwnerInfo:
         return same_pid and abs(self.process_start_time - other.process_start_time) <= _START_TOLERANCE_S
 
 
+SEAL: Any = object()  # whoever has it can make the two below: `acquire` and `renew`, `CheckpointStore.begin`, and tests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """A driver has the job folder in `storage`, as `generation`, until a newer one appears. `acquire` and `renew` give it."""
+
+    storage: Storage
+    generation: Generation
+    owner: OwnerInfo
+    seal: Any = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.seal is not SEAL:
+            raise ProtocolError("a job folder belongs to who has acquired it, and to nobody else")
+
+    def check(self) -> None:
+        """FencedError if a newer generation exists; then this driver must stop without committing or deleting anything more."""
+        storage, generation = self.storage, self.generation
+        known = layout.generations(storage.list(layout.GENERATIONS))
+        if generation not in known:
+            raise FencedError(
+                f"generation {generation} of the job folder {storage.url} is gone; found {known}: the folder was deleted "
+                "or replaced while the job ran. Stop this driver and start the job again"
+            )
+        if known[-1] > generation:
+            raise FencedError(
+                f"generation {generation} of the job folder {storage.url} was replaced by {known[-1]}"
+                f"{_who(storage, known[-1])}: this driver must stop; the newer one carries the job on"
+            )
+
+    def release(self, *, now_ms: int | None = None) -> None:
+        """Mark the generation as ended, so that the next driver need not ask whether its process lives. Repeatable."""
+        path = layout.generation(self.generation)
+        owner, ended_ms = _decode(self.storage.get(path), path)
+        if ended_ms is None:
+            ended = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            self.storage.put(path, _encode(owner, ended_ms=ended))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPermit:
+    """A generation has noted behind which checkpoint it goes on, and was the newest after that: no older driver's later checkpoint
+    will ever be resumed from. Rule 3: with this, and not without, staged output is discarded and a savepoint becomes a checkpoint.
+    Rule 4: what drivers share is deleted with this, and `check` is asked first."""
+
+    checkpoint: CheckpointId  # 0: from nothing
+    ownership: Ownership | None  # None: there is no job folder, so nobody else
+    seal: Any = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.seal is not SEAL:
+            raise ProtocolError("a generation has started when its store has noted that, and not before")
+
+    @staticmethod
+    def without_folder() -> StartPermit:
+        """Of a job that has none: there is no history that anybody could go on from."""
+        return StartPermit(checkpoint=CheckpointId(0), ownership=None, seal=SEAL)
+
+    @property
+    def generation(self) -> Generation:
+        return Generation(0) if self.ownership is None else self.ownership.generation
+
+    def check(self) -> None:
+        """FencedError if another driver has come."""
+        if self.ownership is not None:
+            self.ownership.check()
+
+
 def process_is_alive(owner: OwnerInfo) -> bool:
     """Whether that very process, not another with its pid, runs on this host."""
     try:
@@ -70,7 +142,7 @@ def process_is_alive(owner: OwnerInfo) -> bool:
 
 def acquire(
     storage: Storage, owner: OwnerInfo, *, is_alive: Callable[[OwnerInfo], bool] = process_is_alive
-) -> Generation:
+) -> Ownership:
     """Take the job folder over. FencedError if a live process on `owner`'s host, other than `owner`, has it.
 
     Of any number of concurrent callers each number goes to exactly one. The caller must be on `owner.host`.
@@ -84,46 +156,23 @@ def acquire(
         data = _encode(owner, ended_ms=None)
         # False may also mean that a repeated request found what its first try wrote: then the bytes are ours.
         if storage.put_new(path, data) or storage.get(path) == data:
-            return generation
+            return Ownership(storage=storage, generation=generation, owner=owner, seal=SEAL)
     raise StorageError(
         f"gave up taking over the job folder {storage.url} after losing {_MAX_RACES} races for the next generation; "
         "stop the other drivers that keep starting on it"
     )
 
 
-def renew(storage: Storage, generation: Generation, owner: OwnerInfo) -> Generation:
-    """The next generation, for the driver that has `generation`. FencedError if another has come meanwhile, who then keeps the
-    folder. Repeatable with the same `owner`: what an earlier call wrote is found."""
-    following = Generation(generation + 1)
-    path, data = layout.generation(following), _encode(owner, ended_ms=None)
-    if storage.put_new(path, data) or storage.get(path) == data:
-        check_current(storage, following)
+def renew(ownership: Ownership) -> Ownership:
+    """The next generation, for the same driver. FencedError if another has come meanwhile, who then keeps the folder. Repeatable:
+    what an earlier call wrote is found."""
+    following = replace(ownership, generation=Generation(ownership.generation + 1))
+    path, data = layout.generation(following.generation), _encode(ownership.owner, ended_ms=None)
+    if ownership.storage.put_new(path, data) or ownership.storage.get(path) == data:
+        following.check()
         return following
-    check_current(storage, generation)
-    raise AssertionError(f"{path} is there, but {generation} is the newest generation")
-
-
-def release(storage: Storage, generation: Generation, *, now_ms: int | None = None) -> None:
-    """Mark a generation as ended, so that the next driver need not ask whether its process lives. Repeatable."""
-    path = layout.generation(generation)
-    owner, ended_ms = _decode(storage.get(path), path)
-    if ended_ms is None:
-        storage.put(path, _encode(owner, ended_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms))
-
-
-def check_current(storage: Storage, generation: Generation) -> None:
-    """FencedError if a newer generation exists; then this driver must stop without committing anything more."""
-    known = layout.generations(storage.list(layout.GENERATIONS))
-    if generation not in known:
-        raise FencedError(
-            f"generation {generation} of the job folder {storage.url} is gone; found {known}: the folder was deleted "
-            "or replaced while the job ran. Stop this driver and start the job again"
-        )
-    if known[-1] > generation:
-        raise FencedError(
-            f"generation {generation} of the job folder {storage.url} was replaced by {known[-1]}"
-            f"{_who(storage, known[-1])}: this driver must stop; the newer one carries the job on"
-        )
+    ownership.check()
+    raise ProtocolError(f"{path} is there, but {ownership.generation} is the newest generation")
 
 
 def _refuse_if_owned(

@@ -11,12 +11,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from penstock.checkpoint import layout, lineage, manifest_file, savepoint
 from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle
+from penstock.checkpoint.ownership import SEAL, Ownership, StartPermit
 from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
+from penstock.protocol.checkpoint_messages import ManifestPermit
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 
 
@@ -78,21 +80,21 @@ class CheckpointStore:
             raise ValueError(f"at least one checkpoint must be retained, not {retained}")
         self.storage = storage
         self.retained = retained
-        self.generation: Generation | None = (
-            None  # of the driver that uses it: once that is replaced, nothing is deleted
-        )
         # A write that decides about the history has failed, and the store may still carry it out: whoever goes on must do so as
         # another generation, for which it is an orphan.
         self.in_doubt = False
 
-    def begin(self, generation: Generation, checkpoint: CheckpointId | None) -> None:
-        """`generation` goes on behind `checkpoint`, None: from nothing. From now on nobody resumes from a later checkpoint of
+    def begin(self, ownership: Ownership, checkpoint: CheckpointId | None) -> StartPermit:
+        """The owner goes on behind `checkpoint`, None: from nothing. From now on nobody resumes from a later checkpoint of
         an older generation, so what such a one would need may be discarded; nor runs a plan of theirs that is not there yet.
-        Repeatable: the first call counts."""
-        if generation not in layout.generation_starts(self.storage.list(layout.GENERATIONS)):
+        Repeatable: the first call counts. FencedError if another driver has come."""
+        start = layout.generation_starts(self.storage.list(layout.GENERATIONS)).get(ownership.generation)
+        if start is None:
             planned = max(layout.planned_epochs(self.storage.list(layout.EPOCHS)), default=Epoch(0))
             start = layout.GenerationStart(checkpoint=checkpoint or CheckpointId(0), planned=planned)
-            self._decide(layout.generation_start(generation, start), b"{}")
+            self._decide(layout.generation_start(ownership.generation, start), b"{}")
+        ownership.check()  # whoever comes from now on knows where this one began
+        return StartPermit(checkpoint=start.checkpoint, ownership=ownership, seal=SEAL)
 
     def _decide(self, path: str, data: bytes) -> bool:
         self.in_doubt = True
@@ -100,8 +102,10 @@ class CheckpointStore:
         self.in_doubt = False
         return created
 
-    def commit(self, manifest: Manifest) -> CommitOutcome:
-        """Make a checkpoint complete. Retry with the same manifest, not with one built anew."""
+    def commit(self, manifest: Manifest, permit: ManifestPermit[Any] | StartPermit) -> CommitOutcome:
+        """Make a checkpoint complete. Retry with the same manifest, not with one built anew. Rule 5: the checkpoint machine permits
+        the one whose turn it is; a driver that has started may go on from another one than it found, from a savepoint for one."""
+        _check_permit(manifest, permit)
         checkpoint = manifest.checkpoint_id
         path = layout.checkpoint_manifest(checkpoint)
         data = manifest_file.encode(manifest)
@@ -184,9 +188,10 @@ class CheckpointStore:
             )
         return LatestReadable(manifest=None)
 
-    def set_aside(self, checkpoint: CheckpointId) -> None:
+    def set_aside(self, checkpoint: CheckpointId, ownership: Ownership) -> None:
         """A damaged checkpoint that the job has gone back behind: it will not be resumed from any more, so its number is
-        free again. What is left of it stays beside, for people to look at."""
+        free again. What is left of it stays beside, for people to look at. FencedError if another driver has come."""
+        ownership.check()
         path = layout.checkpoint_manifest(checkpoint)
         try:
             data = self.storage.get(path)
@@ -219,7 +224,7 @@ class CheckpointStore:
             )
         return FileState(path=path, size=len(data), crc32=zlib.crc32(data))
 
-    def subsume(self) -> Subsumed | KeptAll:
+    def subsume(self, start: StartPermit) -> Subsumed | KeptAll:
         """Delete checkpoints beyond the retained ones, and state files up to the newest that none of them refers to.
 
         Manifests go first, oldest first, so that no visible checkpoint ever lacks a file; a crash in between leaves
@@ -237,8 +242,8 @@ class CheckpointStore:
             return KeptAll(reason=str(error))
         known = self.storage.list(layout.GENERATIONS)
         current = max(layout.generations(known), default=None)
-        if (replaced := self._replaced(current)) is not None:
-            return replaced
+        if current is not None and current > start.generation:
+            return _replaced(start, current)
         starts = layout.generation_starts(known)
         orphans = lineage.orphans([(c, manifests[c].generation) for c in completed], starts)
         history = [c for c in completed if c not in orphans]
@@ -263,30 +268,20 @@ class CheckpointStore:
             self.storage.delete(path)
         return Subsumed(checkpoints=tuple(subsumed), files=tuple(unneeded))
 
-    def discard_all(self) -> KeptAll | None:
+    def discard_all(self, start: StartPermit) -> KeptAll | None:
         """The job is over and nobody shall resume it: newest manifests last, so that what is visible is always whole. Stops
         where another driver has come, to which the rest belongs."""
         paths = self.storage.list(layout.CHECKPOINTS)
         plans = [layout.epoch_plan(epoch) for epoch in layout.planned_epochs(self.storage.list(layout.EPOCHS))]
         for checkpoint in layout.completed_checkpoints(paths):
-            if (replaced := self._replaced(self._newest_generation())) is not None:
-                return replaced
+            if (newest := self._newest_generation()) is not None and newest > start.generation:
+                return _replaced(start, newest)
             self.storage.delete(layout.checkpoint_manifest(checkpoint))
-        if (replaced := self._replaced(self._newest_generation())) is not None:
-            return replaced
+        if (newest := self._newest_generation()) is not None and newest > start.generation:
+            return _replaced(start, newest)
         for path in (*paths, *plans):
             self.storage.delete(path)
         return None
-
-    @property
-    def replaced(self) -> bool:
-        """Another driver has taken the folder over."""
-        return self._replaced(self._newest_generation()) is not None
-
-    def _replaced(self, newest: Generation | None) -> KeptAll | None:
-        if self.generation is None or newest is None or newest <= self.generation:
-            return None
-        return KeptAll(reason=f"generation {newest} has replaced {self.generation}: the checkpoints are its")
 
     def _read_file(self, path: str, size: int, crc32: int) -> bytes:
         advice = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"
@@ -321,6 +316,25 @@ class CheckpointStore:
 
     def _source(self, path: str) -> str:
         return path if "://" in path else f"{self.storage.url.rstrip('/')}/{path}"
+
+
+def _check_permit(manifest: Manifest, permit: ManifestPermit[Any] | StartPermit) -> None:
+    """ProtocolError if this manifest is not the one that may be written."""
+    what = f"the manifest of checkpoint {manifest.checkpoint_id} of generation {manifest.generation}"
+    match permit:
+        case ManifestPermit():
+            permitted = permit.epoch == manifest.epoch and permit.committables.keys() == manifest.committables.keys()
+        case StartPermit():
+            own = permit.generation == manifest.generation and permit.checkpoint < manifest.checkpoint_id
+            permitted = own and not manifest.committables  # only an epoch makes output
+        case _:
+            raise ProtocolError(f"{what} was to be written without permission, with {permit!r}")
+    if not permitted:
+        raise ProtocolError(f"{what} was to be written, but {permit!r:.200} is for another one")
+
+
+def _replaced(start: StartPermit, newest: Generation) -> KeptAll:
+    return KeptAll(reason=f"generation {newest} has replaced {start.generation}: the checkpoints are its")
 
 
 def _written_up_to(path: str, newest: CheckpointId) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest, StateHandle, TaskState
 from penstock.checkpoint.manifest_file import pack_committables
+from penstock.checkpoint.ownership import StartPermit
 from penstock.checkpoint.savepoint import is_external, read_external_state
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.driver import rescaling
@@ -59,7 +59,7 @@ from penstock.protocol.checkpoint_messages import (
     WriteSavepoint,
 )
 from penstock.protocol.checkpoints import CheckpointMachine, CheckpointRules
-from penstock.protocol.ids import CheckpointId, Epoch, Generation, TaskId
+from penstock.protocol.ids import CheckpointId, Epoch, TaskId
 from penstock.state.keys import key_group_range
 
 _log = logging.getLogger("penstock")
@@ -120,7 +120,7 @@ class Checkpoints:
         )
         self.newest: Manifest | None = None  # the job's newest complete checkpoint
         self.end: EndRun | None = None  # the run is over
-        self._generation = Generation(0)
+        self._start = StartPermit.without_folder()  # until it has recovered
         self._events: deque[CheckpointEvent[TaskAck]] = deque()
         self._busy = False
         self._ended: list[EndedEpoch] = []
@@ -129,9 +129,9 @@ class Checkpoints:
 
     # ---------------------------------------------------------------- the way of an epoch
 
-    def recovered(self, job: JobDescription, manifest: Manifest | None, generation: Generation, attempt: int) -> None:
+    def recovered(self, job: JobDescription, manifest: Manifest | None, start: StartPermit, attempt: int) -> None:
         """The job goes on from `manifest`; None: from nothing."""
-        self._job, self._generation, self.newest, self.end = job, generation, manifest, None
+        self._job, self._start, self.newest, self.end = job, start, manifest, None
         self._events.clear()
         self._ended.clear()
         self._patient = True
@@ -244,7 +244,7 @@ class Checkpoints:
                 self._events.append(SinksCommitted(epoch=epoch))
             case Subsume():
                 assert self._store is not None
-                self._store.subsume()
+                self._store.subsume(self._start)
             case Notify():
                 self._notify(instruction)
             case WriteSavepoint(epoch=epoch, asked=asked):
@@ -277,13 +277,13 @@ class Checkpoints:
         started = time.perf_counter()
         tasks = tuple(task_state(self._job.graph, task, handles) for task, handles in permit.chains.items())
         manifest = self._manifest(permit.planned, tasks, permit.committables, finished=permit.finished)
-        ownership.check_current(self._store.storage, manifest.generation)
+        self._start.check()
         self._reach("before-manifest", permit.epoch)
-        match self._store.commit(manifest):
+        match self._store.commit(manifest, permit):
             case Committed() | AlreadyCommitted():
                 # The store may have taken its time. A driver that came meanwhile did not see this checkpoint and makes its
                 # output itself; one that comes from now on sees it, and commits what is staged for it.
-                ownership.check_current(self._store.storage, manifest.generation)
+                self._start.check()
             case Fenced(by_generation=other):
                 raise FencedError(
                     f"checkpoint {manifest.checkpoint_id} of job {manifest.job_id} was written by generation {other} while this "
@@ -350,7 +350,7 @@ class Checkpoints:
             job_name=graph.job.job_name,
             checkpoint_id=CheckpointId(plan.epoch),
             epoch=Epoch(plan.epoch),
-            generation=self._generation,
+            generation=self._start.generation,
             created_ms=self._clock(),
             processing_time_ms=plan.processing_time,
             max_parallelism=graph.job.max_parallelism,

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from penstock.checkpoint import ownership
 from penstock.checkpoint.manifest import Manifest, SparkPosition
+from penstock.checkpoint.ownership import Ownership, StartPermit
 from penstock.checkpoint.state_data import Read, read_newest
 from penstock.checkpoint.storage import Storage
 from penstock.checkpoint.store import CheckpointStore, KeptAll
@@ -73,8 +74,8 @@ class JobMaster:
             most=job.settings.epoch_max_records,
             target_ms=job.settings.epoch_target_ms,
         )
-        self.generation = Generation(0)
-        self._owner = ownership.OwnerInfo.current()
+        self._ownership: Ownership | None = None  # of the job folder, once it was taken over
+        self._start = StartPermit.without_folder()  # until the job has recovered
         self.job_attempt = -1
         self.epoch = 0  # the last epoch that completed
         self.finished = False
@@ -107,10 +108,10 @@ class JobMaster:
     def _begin_attempt(self, manifest: Manifest | None) -> None:
         """Everything that a failure makes void is made anew: the job goes on behind `manifest`, None: from nothing."""
         self.epoch = 0 if manifest is None else int(manifest.epoch)
-        self._checkpoints.recovered(self.job, manifest, self.generation, self.job_attempt)
+        self._checkpoints.recovered(self.job, manifest, self._start, self.job_attempt)
         self._accepted: dict[TaskId, str] = dict.fromkeys(self._tasks, self.base_version)
         self._last_planned = 0
-        self._planner = EpochPlanner(self.job, self.storage, self._sources, self.requests, generation=self.generation)
+        self._planner = EpochPlanner(self.job, self.storage, self._sources, self.requests, start=self._start)
 
     @property
     def restored(self) -> Manifest | None:
@@ -127,18 +128,19 @@ class JobMaster:
     def take_over(self) -> None:
         """Become the job folder's owner. `recover` comes next, and may fail and be called again."""
         if self.storage is not None:
-            self._owner = ownership.OwnerInfo.current()
-            self._is_generation(ownership.acquire(self.storage, self._owner))
+            self._ownership = ownership.acquire(self.storage, ownership.OwnerInfo.current())
         self.statistics.load()
 
-    def _renew(self) -> None:
+    def _renew(self) -> Ownership:
         """Go on as the next generation. FencedError if that is another driver."""
-        assert self.storage is not None
-        self._is_generation(ownership.renew(self.storage, self.generation, self._owner))
+        assert self._ownership is not None
+        self._ownership = ownership.renew(self._ownership)
+        return self._ownership
 
-    def _is_generation(self, generation: Generation) -> None:
-        assert self.store is not None
-        self.generation = self.store.generation = generation
+    @property
+    def generation(self) -> Generation:
+        """0: the job folder was not taken over, or there is none."""
+        return Generation(0) if self._ownership is None else self._ownership.generation
 
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
@@ -153,11 +155,11 @@ class JobMaster:
             self.store.in_doubt = False
         self._sinks.check_targets()
         manifest = None
-        if self.store is not None:
-            manifest = find_checkpoint(
+        if self.store is not None and self._ownership is not None:
+            self._start, manifest = find_checkpoint(
                 self.store,
                 self.job,
-                generation=self.generation,
+                ownership=self._ownership,
                 now_ms=self.clock(),
                 committers=self._sinks.committers,
             )
@@ -169,7 +171,7 @@ class JobMaster:
         self._begin_attempt(manifest)
         self._latency.went_back()
         self.accumulators.went_back_to(self.epoch)
-        self._sinks.recover(manifest, self.epoch)
+        self._sinks.recover(manifest, self.epoch, self._start)
         self.finished = manifest is not None and manifest.finished
         if manifest is not None and manifest.finished and self.store is not None:
             self.accumulators.read(manifest, self.store.read_state)
@@ -186,10 +188,10 @@ class JobMaster:
     def cause_of(self, error: E) -> E | FencedError:
         """What ended an attempt. A driver that was replaced stumbles over what its successor no longer needs, such as an older
         checkpoint: nothing is damaged then, and that it was replaced is what its user should read."""
-        if self.storage is None or not self.generation or isinstance(error, FencedError):
+        if self._ownership is None or isinstance(error, FencedError):
             return error
         try:
-            ownership.check_current(self.storage, self.generation)
+            self._ownership.check()
         except FencedError as replaced:
             replaced.__cause__ = error
             return replaced
@@ -390,9 +392,7 @@ class JobMaster:
         self._sinks.wait()  # if it failed, the checkpoint is still needed
         try:
             # As a generation that starts from nothing: a driver that comes while they are deleted does not go on from half of them.
-            self._renew()
-            self.store.begin(self.generation, None)
-            kept = self.store.discard_all()
+            kept = self.store.discard_all(self.store.begin(self._renew(), None))
         except FencedError as error:
             kept = KeptAll(reason=str(error))
         if kept is not None:
@@ -402,10 +402,9 @@ class JobMaster:
 
     def close(self) -> None:
         with contextlib.suppress(PenstockError, OSError):  # numbers are not worth an error
-            if (
-                self.store is None or not self.store.replaced
-            ):  # how the successor's checkpoints go is the successor's to say
-                self.statistics.write()
+            if self._ownership is not None:
+                self._ownership.check()  # how a successor's checkpoints go is the successor's to say
+            self.statistics.write()
         if self._stopped is not None:
             self._stopped.stopped()
             self._stopped = None
@@ -413,5 +412,5 @@ class JobMaster:
         self.requests.close("the job has ended")
         self._sources.close()
         self._sinks.close()
-        if self.storage is not None and self.generation:
-            ownership.release(self.storage, self.generation)
+        if self._ownership is not None:
+            self._ownership.release()

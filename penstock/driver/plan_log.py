@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from penstock.checkpoint import layout
 from penstock.checkpoint.lineage import plan_counts
 from penstock.checkpoint.manifest import Manifest, SourcePosition
+from penstock.checkpoint.ownership import StartPermit
 from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.engine.messages import EpochPlan
@@ -27,10 +28,11 @@ from penstock.protocol.ids import CheckpointId, Epoch, Generation
 
 
 class PlanLog:
-    """The plans of one attempt, and those an earlier one left. Without storage there is neither."""
+    """The plans of one attempt, and those an earlier one left. Without storage there is neither. FencedError where one would be
+    deleted, and another driver has come, whose it may be."""
 
-    def __init__(self, storage: Storage | None, generation: Generation) -> None:
-        self._storage, self._generation = storage, generation
+    def __init__(self, storage: Storage | None, start: StartPermit) -> None:
+        self._storage, self._start = storage, start
         self._files: set[int] = set()
         self._left: dict[int, dict[str, Json]] = {}  # by epoch: still to be run again
         self._last = 0
@@ -43,6 +45,7 @@ class PlanLog:
         last = completed
         starts = layout.generation_starts(self._storage.list(layout.GENERATIONS))
         self._files = {int(epoch) for epoch in layout.planned_epochs(self._storage.list(layout.EPOCHS))}
+        stale = []
         for epoch in sorted(e for e in self._files if e > completed):
             try:
                 logged = _from_bytes(self._storage.get(layout.epoch_plan(epoch)))
@@ -53,6 +56,13 @@ class PlanLog:
                 self._left[epoch] = logged
                 last = epoch
             else:
+                stale.append(epoch)
+        self._delete(stale)
+
+    def _delete(self, epochs: Sequence[int]) -> None:
+        if epochs and self._storage is not None:
+            self._start.check()
+            for epoch in epochs:
                 self._storage.delete(layout.epoch_plan(epoch))
 
     @property
@@ -68,16 +78,14 @@ class PlanLog:
 
     def drop(self) -> None:
         """What is left cannot be run again any more."""
-        for epoch in sorted(self._left, reverse=True):
-            assert self._storage is not None
-            self._storage.delete(layout.epoch_plan(epoch))
+        self._delete(sorted(self._left, reverse=True))
         self._left.clear()
 
     def add(self, plan: EpochPlan, states: Mapping[str, SourcePosition], *, known: bool) -> None:
         """Epoch `plan.epoch` is about to run; `known`: its plan was taken from here."""
         if not known and self._storage is not None:
             self._files.add(plan.epoch)
-            self._write(plan.epoch, _to_bytes(plan, states, after=self._last, generation=self._generation))
+            self._write(plan.epoch, _to_bytes(plan, states, after=self._last, generation=self._start.generation))
         self._last = plan.epoch
 
     def _write(self, epoch: int, data: bytes) -> None:
@@ -89,19 +97,18 @@ class PlanLog:
             return
         with contextlib.suppress(ValueError):
             by = int(_from_bytes(present).get("generation", 0))
-            if by > self._generation:
+            if by > (own := self._start.generation):
                 raise FencedError(
-                    f"epoch {epoch} was planned by generation {by} while this driver is generation {self._generation}: another "
+                    f"epoch {epoch} was planned by generation {by} while this driver is generation {own}: another "
                     "driver runs this job; this one stops and changes nothing"
                 )
         self._storage.put(path, data)
 
     def forget(self, epoch: int) -> None:
         """Plans up to a checkpoint are in it: nobody will replay them."""
-        assert self._storage is not None
-        for done in sorted(planned for planned in self._files if planned <= epoch):
-            self._storage.delete(layout.epoch_plan(done))
-            self._files.discard(done)
+        done = sorted(planned for planned in self._files if planned <= epoch)
+        self._delete(done)
+        self._files.difference_update(done)
 
 
 def _from_bytes(data: bytes) -> dict[str, Json]:
@@ -141,20 +148,19 @@ def _to_bytes(plan: EpochPlan, states: Mapping[str, SourcePosition], *, after: i
 
 def skip_ahead(
     store: CheckpointStore,
-    storage: Storage,
+    start: StartPermit,
     newest: Manifest | None,
     *,
     job_id: str,
     job_name: str,
     max_parallelism: int,
-    generation: Generation,
     now_ms: int,
 ) -> Manifest | None:
     """The checkpoint to go on from: the newest if no epoch was planned since, else a new one, without state, at the
     position of the last planned epoch. Whether that epoch's output became visible is unknown, so it may not run again; and
     state of before it would not fit the position. It is a checkpoint like any other, so that a driver that dies now finds
     the same position."""
-    plans = PlanLog(storage, generation)
+    plans = PlanLog(store.storage, start)
     plans.load(0 if newest is None else int(newest.epoch))
     last = plans.last_left()
     if last is None:
@@ -169,19 +175,19 @@ def skip_ahead(
         job_name=job_name,
         checkpoint_id=CheckpointId(epoch),
         epoch=Epoch(epoch),
-        generation=generation,
+        generation=start.generation,
         created_ms=now_ms,
         processing_time_ms=int(logged["processing_time"]),
         max_parallelism=max_parallelism,
         sources=positions,
         finished=bool(positions) and all(position.finished for position in positions.values()),
     )
-    outcome = store.commit(manifest)
+    outcome = store.commit(manifest, start)
     if isinstance(outcome, Fenced):
         raise FencedError(
             f"job {job_id}: checkpoint {epoch} was written by generation {outcome.by_generation} meanwhile: another driver "
             "runs this job; this one stops and changes nothing"
         )
-    store.subsume()
+    store.subsume(start)
     plans.forget(epoch)
     return manifest

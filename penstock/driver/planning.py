@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.checkpoint.manifest import Manifest, SourcePosition, SparkPosition
+from penstock.checkpoint.ownership import StartPermit
 from penstock.checkpoint.storage import Storage
 from penstock.driver.description import JobDescription
 from penstock.driver.plan_log import PlanLog
@@ -30,7 +31,6 @@ from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.functions.connectors import Json
 from penstock.graph.iterations import Loop
 from penstock.protocol.checkpoint_messages import Asked, Purpose
-from penstock.protocol.ids import Generation
 
 _UNKNOWN: Final = -1
 
@@ -147,10 +147,10 @@ class EpochPlanner:
         sources: JobSources,
         requests: Requests,
         *,
-        generation: Generation,
+        start: StartPermit,
     ) -> None:
         self._job, self._storage, self._sources, self._requests = job, storage, sources, requests
-        self._plans = PlanLog(storage, generation)
+        self._plans = PlanLog(storage, start)
         self._loops = LoopTracker(job.graph.loops)
         self._processing_time = 0
         self._last_run_ms = 0

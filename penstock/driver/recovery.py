@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from penstock.checkpoint import layout, ownership, savepoint
+from penstock.checkpoint import layout, savepoint
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.manifest_file import unpack_committables
+from penstock.checkpoint.ownership import Ownership, StartPermit
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.common.options import CheckpointingOptions
 from penstock.driver.claims import check_claims
@@ -22,7 +23,7 @@ from penstock.driver.description import JobDescription
 from penstock.driver.plan_log import skip_ahead
 from penstock.errors import ConfigurationError, FencedError
 from penstock.functions.connectors import Committer
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Epoch
 
 _log = logging.getLogger("penstock")
 
@@ -31,30 +32,29 @@ def find_checkpoint(
     store: CheckpointStore,
     job: JobDescription,
     *,
-    generation: Generation,
+    ownership: Ownership,
     now_ms: int,
     committers: Mapping[str, Committer],
-) -> Manifest | None:
+) -> tuple[StartPermit, Manifest | None]:
     """None: the job starts from nothing. Damaged checkpoints are set aside if the settings allow an older one. FencedError if a
     newer driver has the folder; if not, the caller may discard what is staged behind the checkpoint: no older driver's later
     one will ever be resumed from."""
     settings = job.settings
-    ownership.check_current(store.storage, generation)
+    ownership.check()
     found = store.latest_readable(fall_back=settings.fall_back_to_older)
     own = found.manifest
     for checkpoint, problem in zip(found.skipped, found.problems, strict=True):
         _log.warning("checkpoint %d is damaged and an older one is used instead: %s", checkpoint, problem)
-        store.set_aside(checkpoint)
-    store.begin(generation, None if own is None else own.checkpoint_id)
-    ownership.check_current(store.storage, generation)  # whoever comes from now on knows where this one began
+        store.set_aside(checkpoint, ownership)
+    start = store.begin(ownership, None if own is None else own.checkpoint_id)
     path = settings.recovery_path
     if path is not None and (own is None or own.restored_from != path):
-        return import_savepoint(
+        own = import_savepoint(
             path,
             store,
+            start,
             own=own,
             job_id=job.job_id,
-            generation=generation,
             claim=settings.claim,
             now_ms=now_ms,
             committers=committers,
@@ -62,27 +62,26 @@ def find_checkpoint(
                 manifest, job.graph.job, ignore_unclaimed=settings.ignore_unclaimed_state
             ),
         )
-    if settings.mode == "AT_MOST_ONCE":
-        return skip_ahead(
+    elif settings.mode == "AT_MOST_ONCE":
+        own = skip_ahead(
             store,
-            store.storage,
+            start,
             own,
             job_id=job.job_id,
             job_name=job.graph.job.job_name,
             max_parallelism=job.graph.job.max_parallelism,
-            generation=generation,
             now_ms=now_ms,
         )
-    return own
+    return start, own
 
 
 def import_savepoint(
     path: str,
     store: CheckpointStore,
+    start: StartPermit,
     *,
     own: Manifest | None,
     job_id: str,
-    generation: Generation,
     claim: bool,
     now_ms: int,
     committers: Mapping[str, Committer],
@@ -101,13 +100,13 @@ def import_savepoint(
         if sink_id in committers:
             committers[sink_id].commit(int(found.epoch), unpack_committables(packed, sink=sink_id))
     planned = layout.planned_epochs(store.storage.list(layout.EPOCHS))
-    start = max(int(found.epoch), *(int(epoch) for epoch in planned), 0 if own is None else int(own.epoch) + 1)
+    number = max(int(found.epoch), *(int(epoch) for epoch in planned), 0 if own is None else int(own.epoch) + 1)
     manifest = replace(
         found,
         job_id=job_id,
-        checkpoint_id=CheckpointId(start),
-        epoch=Epoch(start),
-        generation=generation,
+        checkpoint_id=CheckpointId(number),
+        epoch=Epoch(number),
+        generation=start.generation,
         kind="checkpoint",
         created_ms=now_ms,
         committables={},
@@ -115,10 +114,10 @@ def import_savepoint(
         restored_from=path,
         claimed_savepoint=path if claim else None,  # what another job has claimed is not ours to delete
     )
-    outcome = store.commit(manifest)
+    outcome = store.commit(manifest, start)
     if isinstance(outcome, Fenced):
         raise FencedError(
-            f"{path} could not become checkpoint {start} of {store.storage.url}: generation {outcome.by_generation} owns that "
+            f"{path} could not become checkpoint {number} of {store.storage.url}: generation {outcome.by_generation} owns that "
             "folder. Give this job another folder"
         )
     return manifest

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.manifest_file import unpack_committables
+from penstock.checkpoint.ownership import StartPermit
 from penstock.checkpoint.storage import Storage
 from penstock.driver.faults import KillPoint
 from penstock.driver.waiting import CommitTime, LatencyTracker
-from penstock.errors import FINAL_ERRORS, CheckpointFailedError, FencedError
+from penstock.errors import FINAL_ERRORS, CheckpointFailedError, FencedError, ProtocolError
 from penstock.functions.connectors import Committer, Sink
 
 _log = logging.getLogger("penstock")
@@ -129,9 +130,15 @@ class SinkCommits:
             self.committers[self._unchecked[-1]].check()
             self._unchecked.pop()
 
-    def recover(self, manifest: Manifest | None, epoch: int) -> None:
+    def recover(self, manifest: Manifest | None, epoch: int, start: StartPermit) -> None:
         """The driver may have died between manifest and commit: commit again, it is idempotent. A sink that cannot does not keep
-        the others from it: it may be waiting for what they bring."""
+        the others from it: it may be waiting for what they bring.
+
+        Rule 3: what is staged behind `epoch` is discarded, and what earlier drivers have left open is ended, only by who has
+        started and is still the newest: a checkpoint of an older one that appears now will not be resumed from."""
+        if start.checkpoint > epoch:
+            raise ProtocolError(f"output behind epoch {epoch} was to be discarded with {start!r}, which is of later")
+        start.check()
         for committer in self.committers.values():
             with contextlib.suppress(Exception):  # its commit meets that again, if there is anything to commit
                 committer.take_over()

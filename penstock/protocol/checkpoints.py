@@ -11,8 +11,8 @@ completes. The rules of docs/design/0006 are marked where they are kept:
 
 1. A run ends only when the checkpoint of its last barrier is committed.       `_finish`, `_decline`
 2. A savepoint exists only when the output of its epoch is committed.          `_committed`
-3. Staged output is discarded only with a `StartPermit`.                       where the driver recovers
-4. Nothing shared is deleted but by the newest generation.                     `CheckpointStore`
+3. Staged output is discarded only with a `StartPermit`.                       `SinkCommits.recover`
+4. Nothing shared is deleted but with one, by the newest generation.           `CheckpointStore`
 5. A manifest is written only with a `ManifestPermit`, in order, one at a time. `_advance`
 6. Facts of channels belong to their senders.                                  `input_facts`
 """

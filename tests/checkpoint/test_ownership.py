@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from penstock.checkpoint import layout
-from penstock.checkpoint.ownership import OwnerInfo, acquire, check_current, process_is_alive, release
+from penstock.checkpoint.ownership import OwnerInfo, acquire, process_is_alive
 from penstock.checkpoint.storage import LocalStorage, ObjectStorage, Storage
 from penstock.errors import FencedError, StorageError
 
@@ -39,51 +39,51 @@ def dead(_: OwnerInfo) -> bool:
 
 
 def test_the_first_generation_is_one(storage: Storage) -> None:
-    generation = acquire(storage, owner(1))
-    assert generation == 1
-    check_current(storage, generation)
+    first = acquire(storage, owner(1))
+    assert first.generation == 1
+    first.check()
 
 
 def test_a_live_owner_on_this_host_keeps_the_folder(storage: Storage) -> None:
     first = acquire(storage, owner(1234))
     with pytest.raises(FencedError, match=r"process 1234 on host here, generation 1, since 2023-11-14T.*Stop that"):
         acquire(storage, owner(2), is_alive=alive)
-    check_current(storage, first)
+    first.check()
 
 
 def test_a_dead_owner_is_succeeded_and_its_generation_fenced(storage: Storage) -> None:
     first = acquire(storage, owner(1))
     second = acquire(storage, owner(2), is_alive=dead)
-    assert second == 2
-    check_current(storage, second)
+    assert second.generation == 2
+    second.check()
     with pytest.raises(FencedError, match=r"generation 1 .* replaced by 2 \(process 2 on host here"):
-        check_current(storage, first)
+        first.check()
 
 
 def test_an_owner_on_another_host_is_taken_over_and_fenced(storage: Storage) -> None:
     first = acquire(storage, owner(1, host="there"))
-    assert acquire(storage, owner(2), is_alive=alive) == 2
+    assert acquire(storage, owner(2), is_alive=alive).generation == 2
     with pytest.raises(FencedError):
-        check_current(storage, first)
+        first.check()
 
 
 def test_the_same_process_may_take_its_own_folder_again(storage: Storage) -> None:
     acquire(storage, owner(1), is_alive=alive)
-    assert acquire(storage, owner(1), is_alive=alive) == 2
+    assert acquire(storage, owner(1), is_alive=alive).generation == 2
 
 
 def test_a_released_folder_is_free_although_the_process_lives_on(storage: Storage) -> None:
     first = acquire(storage, owner(1))
-    release(storage, first, now_ms=5)
-    release(storage, first, now_ms=6)
-    assert b'"ended_ms": 5' in storage.get(layout.generation(first))
-    assert acquire(storage, owner(2), is_alive=alive) == 2
+    first.release(now_ms=5)
+    first.release(now_ms=6)
+    assert b'"ended_ms": 5' in storage.get(layout.generation(first.generation))
+    assert acquire(storage, owner(2), is_alive=alive).generation == 2
 
 
 def test_a_damaged_generation_is_taken_over(storage: Storage) -> None:
     acquire(storage, owner(1))
     storage.put(layout.generation(1), b"{")
-    assert acquire(storage, owner(2), is_alive=alive) == 2
+    assert acquire(storage, owner(2), is_alive=alive).generation == 2
 
 
 def test_storage_that_cannot_be_read_is_not_taken_for_a_free_folder(tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ def test_storage_that_cannot_be_read_is_not_taken_for_a_free_folder(tmp_path: Pa
 
 def test_a_generation_whose_file_is_gone_is_fenced(storage: Storage) -> None:
     first = acquire(storage, owner(1))
-    storage.delete(layout.generation(first))
+    storage.delete(layout.generation(first.generation))
     with pytest.raises(FencedError, match="is gone"):
-        check_current(storage, first)
+        first.check()
 
 
 def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(tmp_path: Path) 
             super().put_new(path, data)
             return super().put_new(path, data)
 
-    assert acquire(Forgetful(tmp_path), owner(1), is_alive=alive) == 1
+    assert acquire(Forgetful(tmp_path), owner(1), is_alive=alive).generation == 1
 
 
 def test_of_rivals_on_one_host_one_gets_the_folder(storage: Storage) -> None:
@@ -119,7 +119,7 @@ def test_of_rivals_on_one_host_one_gets_the_folder(storage: Storage) -> None:
     def rival(pid: int) -> int | None:
         start.wait(timeout=30)
         try:
-            return acquire(storage, owner(pid), is_alive=alive)
+            return acquire(storage, owner(pid), is_alive=alive).generation
         except FencedError:
             return None
 
@@ -136,7 +136,7 @@ def test_of_rivals_on_many_hosts_each_number_goes_to_one_and_only_the_last_is_cu
 
     def rival(pid: int) -> int:
         start.wait(timeout=30)
-        return acquire(storage, owner(pid, host=f"host-{pid}"), is_alive=alive)
+        return acquire(storage, owner(pid, host=f"host-{pid}"), is_alive=alive).generation
 
     with ThreadPoolExecutor(rivals) as pool:
         got = list(pool.map(rival, range(1, rivals + 1)))
@@ -164,7 +164,7 @@ def test_a_process_that_ended_is_dead_before_and_after_its_parent_collects_it() 
 def test_a_second_driver_process_is_refused_and_takes_over_after_kill(tmp_path: Path) -> None:
     program = (
         "import sys; from penstock.checkpoint import LocalStorage, OwnerInfo, acquire\n"
-        "print(acquire(LocalStorage(sys.argv[1]), OwnerInfo.current()), flush=True); input()"
+        "print(acquire(LocalStorage(sys.argv[1]), OwnerInfo.current()).generation, flush=True); input()"
     )
     driver = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -177,4 +177,4 @@ def test_a_second_driver_process_is_refused_and_takes_over_after_kill(tmp_path: 
     finally:
         driver.kill()
         driver.communicate()
-    assert acquire(LocalStorage(tmp_path), OwnerInfo.current()) == 2
+    assert acquire(LocalStorage(tmp_path), OwnerInfo.current()).generation == 2

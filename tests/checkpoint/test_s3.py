@@ -20,6 +20,7 @@ from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import StorageError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from tests.checkpoint.permits import permit_for
 from tests.servers.s3 import S3Server
 
 
@@ -55,7 +56,8 @@ def test_of_two_drivers_that_commit_one_checkpoint_one_does_and_the_other_is_fen
 
     def commit(generation: int) -> object:
         start.wait(timeout=30)
-        return drivers[generation - 1].commit(_manifest(7, generation))
+        made = _manifest(7, generation)
+        return drivers[generation - 1].commit(made, permit_for(made))
 
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(commit, (1, 2)))
@@ -69,7 +71,7 @@ def test_of_two_drivers_that_commit_one_checkpoint_one_does_and_the_other_is_fen
 def test_a_commit_whose_answer_is_lost_is_repeated_and_recognised_as_ours(s3: S3Server, url: str) -> None:
     store = CheckpointStore(ObjectStorage(url), retained=1)
     s3.fail(1, methods=["PUT"], lose=True)
-    outcome = store.commit(_manifest(1, 1))
+    outcome = store.commit(_manifest(1, 1), permit_for(_manifest(1, 1)))
     assert s3.heal() == 0
     assert isinstance(outcome, AlreadyCommitted)
     assert store.completed() == [1]

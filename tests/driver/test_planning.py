@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.layout import epoch_plan
+from penstock.checkpoint.ownership import StartPermit
 from penstock.checkpoint.storage import Storage
 from penstock.driver.admission import Admission
 from penstock.driver.description import JobDescription
@@ -16,8 +17,9 @@ from penstock.driver.requests import Requests, SavepointRequest
 from penstock.driver.sources import JobSources
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.errors import FencedError, StorageError
-from penstock.protocol.ids import Generation, TaskId, VertexId
+from penstock.protocol.ids import TaskId, VertexId
 from penstock.testing import Epoch, ListSink, ScriptedSource
+from tests.checkpoint.permits import started
 from tests.embedded.jobs import Pipeline, memory_storage, settings
 from tests.embedded.late_storage import LateStorage
 
@@ -37,7 +39,8 @@ def planner_of(
     generation: int = 1,
 ) -> EpochPlanner:
     sources = JobSources(job.sources, Admission(most=None, target_ms=None))
-    planner = EpochPlanner(job, storage, sources, requests or Requests(), generation=Generation(generation))
+    start = StartPermit.without_folder() if storage is None else started(storage, generation)
+    planner = EpochPlanner(job, storage, sources, requests or Requests(), start=start)
     planner.restart(None)
     return planner
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.checkpoint.ownership import StartPermit
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.driver.sink_commits import SinkCommits
 from penstock.driver.waiting import LatencyTracker
@@ -40,5 +41,5 @@ def test_all_sinks_take_over_before_the_first_of_them_commits() -> None:
         {name: _Calls(calls) for name in ("one", "two")}, None, reach=lambda point, epoch: None, timeout_ms=1000,
         now_ms=lambda: 0, latency=LatencyTracker.__new__(LatencyTracker),
     )  # fmt: skip
-    commits.recover(None, 3)
+    commits.recover(None, 3, StartPermit.without_folder())
     assert calls == ["one takes over", "two takes over", "one discards after 3", "two discards after 3"]

@@ -70,15 +70,29 @@ _CHECKPOINTS: Final = (
     ),
     Mutant(
         name="a driver discards before it has said where it starts",
-        file="penstock/driver/recovery.py",
-        old="    store.begin(generation, None if own is None else own.checkpoint_id)\n",
+        file="penstock/checkpoint/store.py",
+        old='            self._decide(layout.generation_start(ownership.generation, start), b"{}")\n',
         new="",
         tests=(f"{_REPLACED}::test_a_manifest_that_appears_when_the_successor_has_begun_is_never_resumed_from",),
     ),
     Mutant(
+        name="a manifest is written with another checkpoint's permit",
+        file="penstock/checkpoint/store.py",
+        old="        _check_permit(manifest, permit)\n",
+        new="",
+        tests=("tests/checkpoint/test_permits.py::test_a_permit_is_for_one_checkpoint_and_its_output",),
+    ),
+    Mutant(
+        name="a driver that was replaced discards what is staged",
+        file="penstock/driver/sink_commits.py",
+        old="        start.check()\n",
+        new="",
+        tests=("tests/checkpoint/test_permits.py::test_a_driver_that_was_replaced_discards_nothing_staged",),
+    ),
+    Mutant(
         name="output is committed by a driver replaced while it wrote its manifest",
         file="penstock/driver/checkpoints.py",
-        old="                ownership.check_current(self._store.storage, manifest.generation)\n            case Fenced",
+        old="                self._start.check()\n            case Fenced",
         new="                pass\n            case Fenced",
         tests=(_REPLACED,),
     ),
@@ -92,8 +106,11 @@ _CHECKPOINTS: Final = (
     Mutant(
         name="a replaced driver deletes its successor's checkpoints",
         file="penstock/driver/job_master.py",
-        old="            self._renew()\n            self.store.begin(self.generation, None)\n",
-        new="            self.store.generation = None\n",
+        old="            kept = self.store.discard_all(self.store.begin(self._renew(), None))\n",
+        new=(
+            "            later = ownership.acquire(self.storage, ownership.OwnerInfo.current())\n"
+            "            kept = self.store.discard_all(self.store.begin(later, None))\n"
+        ),
         tests=(f"{_REPLACED}::test_a_replaced_driver_that_is_cancelled_deletes_nothing",),
     ),
     Mutant(
@@ -143,7 +160,7 @@ _CHECKPOINTS: Final = (
     Mutant(
         name="nothing is committed again at a restart",
         file="penstock/driver/job_master.py",
-        old="        self._sinks.recover(manifest, self.epoch)\n",
+        old="        self._sinks.recover(manifest, self.epoch, self._start)\n",
         new="        pass\n",
         tests=(_SIMULATED,),
     ),

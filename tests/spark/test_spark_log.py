@@ -14,6 +14,7 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CorruptSnapshotError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 from penstock.runtime.epochs.spark_log import Progress, SparkLog
+from tests.checkpoint.permits import commit, subsume
 
 LINES = ("heartbeat", '{"logOffset":6}')
 
@@ -53,7 +54,7 @@ def test_a_checkpoint_holds_a_sources_log_from_its_last_compaction_on(tmp_path: 
     (log.location / "sources" / "1" / ".6.crc").write_text("of the filesystem")
     offsets = log.position(Progress(6, LINES, ()))
     write(log, _7="h")  # of a batch that no checkpoint covers
-    store.commit(manifest(7, offsets))
+    commit(store, manifest(7, offsets))
     after = query(tmp_path / "two", store, "1.1")
     after.seed(store.latest(), slots=2, sources=1)
     assert listed(after.location) == {"1/5.compact": "abcdef", "1/6": "g"}
@@ -65,16 +66,16 @@ def test_what_is_stored_is_not_stored_again_and_goes_with_the_last_checkpoint_th
 ) -> None:
     log = query(tmp_path / "one", store)
     write(log, _0="a", _1="b")
-    store.commit(manifest(2, log.position(Progress(1, LINES, ()))))
+    commit(store, manifest(2, log.position(Progress(1, LINES, ()))))
     write(log, _2_compact="abc")
-    store.commit(manifest(3, log.position(Progress(2, LINES, ()))))
-    store.commit(manifest(4, log.position(Progress(3, LINES, ()))))
+    commit(store, manifest(3, log.position(Progress(2, LINES, ()))))
+    commit(store, manifest(4, log.position(Progress(3, LINES, ()))))
     assert [path.rpartition("/")[0] for path in store.storage.list("checkpoints") if "spark_" in path] == [
         "checkpoints/chk-2",
         "checkpoints/chk-2",
         "checkpoints/chk-3",
     ]
-    store.subsume()
+    subsume(store)
     assert [path.rpartition("/")[0] for path in store.storage.list("checkpoints") if "spark_" in path] == [
         "checkpoints/chk-3"
     ]
