@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -36,6 +37,7 @@ _STARTED_BY = {
     "s3_server": "s3",
     "chromium": "browser",
 }
+_HERE = Path(__file__).parent
 _PARTS = ("plain", "embedded", "long", "servers", "spark")
 
 
@@ -43,6 +45,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("penstock")
     group.addoption("--part", action="append", choices=_PARTS, help="only this part of the suite; may be repeated")
     group.addoption("--nightly", action="store_true", help="also what `make test` leaves to the night")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Importing all test modules takes ten seconds: a folder that cannot have a test of the only part asked for is left out."""
+    if config.getoption("--part") not in (["embedded"], ["plain"]) or collection_path.parent != _HERE:
+        return None
+    in_embedded = collection_path.name == "embedded"
+    return True if in_embedded != (config.getoption("--part") == ["embedded"]) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m is applied
@@ -65,7 +75,7 @@ def _part(item: pytest.Item) -> str:
         return "servers"
     if _has(item, "long"):
         return "long"
-    return "embedded" if item.path.parent.name == "embedded" else "plain"
+    return "embedded" if item.path.is_relative_to(_HERE / "embedded") else "plain"
 
 
 def _has(item: pytest.Item, marker: str) -> bool:

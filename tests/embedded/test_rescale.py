@@ -40,6 +40,7 @@ def stop_after(client: JobClient, epochs: int) -> None:
     assert len(client.epoch_reports()) >= epochs, "the job was stopped before it had something to move"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chain", [[1, 2], [2, 1], [3, 7], [7, 3], [2, 5, 3]])
 def test_a_job_resumed_at_another_parallelism_gives_the_exact_answer(chain: list[int], tmp_path: Path) -> None:
     for parallelism in chain[:-1]:
@@ -52,6 +53,7 @@ def test_a_job_resumed_at_another_parallelism_gives_the_exact_answer(chain: list
     assert counts["late"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backends", [("hashmap", "rocksdb"), ("rocksdb", "hashmap"), ("rocksdb", "rocksdb")])
 def test_a_job_resumed_with_another_state_backend_gives_the_exact_answer(
     backends: tuple[str, str], tmp_path: Path
