@@ -1,8 +1,9 @@
-"""Imports point downward: the layers of docs/architecture.md, all of them."""
+"""Imports point downward: the table of docs/contributing.md, all of it."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,6 +109,13 @@ def upward(root: Path) -> list[str]:
 def test_every_package_has_its_layer() -> None:
     found = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if not path.name.startswith("_")}
     assert found - {"py.typed"} == {package for packages in LAYERS for package in packages}
+
+
+def test_the_contributors_page_has_the_layers_in_this_order() -> None:
+    page = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, flags=re.MULTILINE)
+    told = [package for row in rows for package in re.findall(r"`(\w+)`", row)]
+    assert told == [package for packages in LAYERS[1:] for package in packages]
 
 
 def test_imports_point_downward() -> None:

@@ -62,9 +62,9 @@ def test_a_job_runs_with_a_backend_and_on_a_runtime_of_another_package() -> None
 
 def test_a_name_that_nobody_has_registered_is_refused_with_those_there_are() -> None:
     config = Configuration.from_dict({"penstock.runtime": "embedded", "state.backend.type": "toy"})
-    with pytest.raises(ConfigurationError, match="'hashmap' or 'rocksdb', but is 'toy'"):
+    with pytest.raises(ConfigurationError, match=f"{STATE_BACKENDS.allowed()}, but is 'toy'"):
         StreamExecutionEnvironment.get_execution_environment(config)
-    with pytest.raises(ConfigurationError, match="no runtime 'toy'; choose 'spark' or 'embedded'"):
+    with pytest.raises(ConfigurationError, match=f"no runtime 'toy'; choose {RUNTIMES.allowed()}"):
         RUNTIMES.factory("toy")
 
 
