@@ -14,7 +14,7 @@ OFTEN = 3  # a word in the names of so many classes of the core is part of its v
 
 # Words that mean in a class name what they mean in any English text.
 PLAIN = frozenset(
-    {"already", "end", "ended", "error", "failed", "of", "plan", "record", "report", "request", "result"}
+    {"already", "end", "ended", "error", "failed", "of", "plan", "record", "report", "request", "result", "run"}
     | {"settings", "state", "statistics", "time", "write", "written"}
 )
 
