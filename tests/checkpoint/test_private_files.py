@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,10 +58,12 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         },
     )
     env = StreamExecutionEnvironment.get_execution_environment(config)
-    counted = env.from_sequence(0, 999).key_by(lambda n: n % 10).reduce(lambda a, b: a + b).uid("counted")
+    counted = env.from_sequence(0, 99_999).key_by(lambda n: n % 10).reduce(lambda a, b: a + b).uid("counted")
     sink = FileSink.for_row_format(str(folder / "output"), Encoder.simple_string_encoder()).build()
     counted.map(str).sink_to(sink)
     client = env.execute_async("private")
+    while len(client.epoch_reports()) < 2:  # what the first one has changed is folded into the database with the second
+        time.sleep(0.001)
     client.stop_with_savepoint(False, str(folder / "savepoints")).result()
     return local
 
