@@ -1,4 +1,4 @@
-"""Checkpoints of one job folder: storage, layout, manifests, retention and ownership."""
+"""Checkpoints of one job folder: storage, layout, manifests, retention and ownership. `store` says where to begin to read."""
 
 from __future__ import annotations
 

@@ -5,15 +5,18 @@ Everything in it that decides anything is a typed field. Its bytes, and those of
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from penstock.errors import CorruptSnapshotError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
 
 Json: TypeAlias = Any  # what json.dumps accepts
 
 FORMAT_VERSION = 3
+WHAT_TO_DO: Final = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,15 @@ class FileState:
     @property
     def inline(self) -> bool:
         return False
+
+    def verify(self, data: bytes, *, source: str | None = None) -> None:
+        """CorruptSnapshotError, naming the file, if these are not the bytes that were written."""
+        name = source or self.path
+        if len(data) != self.size:
+            raise CorruptSnapshotError(f"{name}: {len(data)} bytes instead of {self.size}: {WHAT_TO_DO}")
+        found = zlib.crc32(data)
+        if found != self.crc32:
+            raise CorruptSnapshotError(f"{name}: checksum {found:08x} instead of {self.crc32:08x}: {WHAT_TO_DO}")
 
 
 StateHandle: TypeAlias = InlineState | FileState

@@ -22,6 +22,7 @@ import cloudpickle
 
 from penstock.checkpoint.manifest import (
     FORMAT_VERSION,
+    WHAT_TO_DO,
     FileState,
     InlineState,
     Json,
@@ -40,7 +41,6 @@ T = TypeVar("T")
 
 _HEAD = re.compile(rb'\{"penstock":"manifest","version":([1-9][0-9]{0,5}),"crc32":"([0-9a-f]{8})","body":')
 _TAIL = b"}\n"
-_WHAT_TO_DO = "resume from an older checkpoint or a savepoint, or bring this file back from a copy"
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -55,13 +55,13 @@ def decode(data: bytes, *, source: str) -> Manifest:
     then that field, too."""
     head = _HEAD.match(data)
     if head is None or not data.endswith(_TAIL):
-        raise CorruptSnapshotError(f"{source}: is not a whole Penstock manifest ({len(data)} bytes): {_WHAT_TO_DO}")
+        raise CorruptSnapshotError(f"{source}: is not a whole Penstock manifest ({len(data)} bytes): {WHAT_TO_DO}")
     version, expected = int(head[1]), int(head[2], 16)
     body = data[head.end() : -len(_TAIL)]
     found = _crc(version, body)
     if found != expected:
         raise CorruptSnapshotError(
-            f"{source}: checksum {found:08x} instead of {expected:08x}; the manifest is damaged: {_WHAT_TO_DO}"
+            f"{source}: checksum {found:08x} instead of {expected:08x}; the manifest is damaged: {WHAT_TO_DO}"
         )
     read = READERS.get(version)
     if read is None:
@@ -72,9 +72,7 @@ def decode(data: bytes, *, source: str) -> Manifest:
     try:
         return read(_Value(json.loads(body), "body"))
     except ValueError as error:
-        raise CorruptSnapshotError(
-            f"{source}: the manifest's content makes no sense: {error}: {_WHAT_TO_DO}"
-        ) from error
+        raise CorruptSnapshotError(f"{source}: the manifest's content makes no sense: {error}: {WHAT_TO_DO}") from error
 
 
 def pack_committables(committables: Sequence[Any]) -> bytes:

@@ -1,11 +1,13 @@
-"""Checkpoint storage in an object store, whose requests are atomic and whose `create` is exclusive."""
+"""Checkpoint storage in an object store, whose requests are atomic and whose `create` is exclusive; and in the driver's memory."""
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 _T = TypeVar("_T")
+
+DRIVER_SCHEME: Final = "driver"
 
 # A store that answers 5xx or not at all for a moment is no reason to fail a checkpoint. One that stays away longer is for
 # the job's restart strategy, which says so aloud, where a request that is still being repeated looks like a job that hangs.
@@ -111,6 +115,51 @@ class ObjectStorage:
             raise StorageError(
                 f"cannot {verb} {path} in checkpoint storage {self._url}: {_first_line(error)}; {_advice(error)}"
             ) from error
+
+
+class DriverStorage:
+    """The memory of the driver: for small jobs that need to survive slots, not their driver. It refuses what is too large for that.
+    Slots reach it through the registry."""
+
+    def __init__(self, max_state_size: int) -> None:
+        self._max = max_state_size
+        self._name = uuid.uuid4().hex
+        self._inner = ObjectStorage(f"memory:///{self._name}")
+
+    @property
+    def url(self) -> str:
+        return f"{DRIVER_SCHEME}:///{self._name}"
+
+    def put(self, path: str, data: bytes) -> None:
+        self._check(path, data)
+        self._inner.put(path, data)
+
+    def put_new(self, path: str, data: bytes) -> bool:
+        self._check(path, data)
+        return self._inner.put_new(path, data)
+
+    def _check(self, path: str, data: bytes) -> None:
+        if len(data) > self._max:
+            raise StorageError(
+                f"{path}: {len(data)} bytes are too many for checkpoints in the memory of the driver, whose limit is "
+                f"{self._max} for each file: keep checkpoints in a folder (execution.checkpointing.storage = filesystem and "
+                "execution.checkpointing.dir), or raise penstock.checkpoint.driver.max-state-size"
+            )
+
+    def get(self, path: str) -> bytes:
+        return self._inner.get(path)
+
+    def exists(self, path: str) -> bool:
+        return self._inner.exists(path)
+
+    def list(self, prefix: str) -> builtins.list[str]:
+        return self._inner.list(prefix)
+
+    def delete(self, path: str) -> None:
+        self._inner.delete(path)
+
+    def sweep(self, *, older_than_s: float = 3600.0) -> int:
+        return self._inner.sweep(older_than_s=older_than_s)
 
 
 def _below(folder: str, path: str) -> bool:

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.checkpoint import manifest_file
-from penstock.checkpoint.manifest import FileState, InlineState, Manifest, SparkPosition, StateHandle
+from penstock.checkpoint.manifest import WHAT_TO_DO, FileState, InlineState, Manifest, SparkPosition, StateHandle
 from penstock.checkpoint.storage import FileMissingError, LocalStorage, Storage, open_storage
 from penstock.errors import CorruptSnapshotError, StorageError
 
 MANIFEST: Final = "manifest.json"
 PREFIX: Final = "savepoint-"
 _CHECKPOINTS: Final = "/checkpoints/chk-"
-_ADVICE: Final = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"
 
 
 def store_state(folder: str, name: str, data: bytes, inline_threshold: int) -> StateHandle:
@@ -124,29 +123,19 @@ def _absolute(manifest: Manifest, root: str) -> Manifest:
     )
 
 
-def read_external(path: str) -> bytes:
-    """A file outside of the job folder, by the absolute path `load` gave it."""
-    folder, _, name = path.rpartition("/")
-    try:
-        return open_storage(folder, create=False).get(name)
-    except FileMissingError as error:
-        raise CorruptSnapshotError(f"{path}: the file is missing: {_ADVICE}") from error
-
-
-def read_external_state(handle: FileState) -> bytes:
-    data = read_external(handle.path)
-    verify(handle, data)
-    return data
-
-
-def verify(handle: FileState, data: bytes, *, source: str | None = None) -> None:
-    """CorruptSnapshotError, naming the file, if these are not the bytes that were written."""
-    name = source or handle.path
-    if len(data) != handle.size:
-        raise CorruptSnapshotError(f"{name}: {len(data)} bytes instead of {handle.size}: {_ADVICE}")
-    found = zlib.crc32(data)
-    if found != handle.crc32:
-        raise CorruptSnapshotError(f"{name}: checksum {found:08x} instead of {handle.crc32:08x}: {_ADVICE}")
+def read_absolute(handle: StateHandle) -> bytes:
+    """State of a manifest that `load` gave; CorruptSnapshotError, naming the file, if it is not what it was."""
+    match handle:
+        case InlineState(data=data):
+            return data
+        case FileState(path=path):
+            folder, _, name = path.rpartition("/")
+            try:
+                data = open_storage(folder, create=False).get(name)
+            except FileMissingError as error:
+                raise CorruptSnapshotError(f"{path}: the file is missing: {WHAT_TO_DO}") from error
+            handle.verify(data)
+            return data
 
 
 def is_external(handle: StateHandle) -> bool:

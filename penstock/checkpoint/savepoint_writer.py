@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.checkpoint import layout, savepoint
 from penstock.checkpoint.manifest import FileState, Manifest, TaskState
 from penstock.checkpoint.restore import chain_contents, encode_contents
-from penstock.checkpoint.state_data import merge, read_absolute
+from penstock.checkpoint.state_data import merge
 from penstock.checkpoint.storage import open_storage
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.protocol.ids import CheckpointId, Epoch, Generation
@@ -69,7 +69,7 @@ class SavepointWriter:
         return writer
 
     def _load(self, task: TaskState) -> None:
-        chain = list(chain_contents(task, read_absolute))
+        chain = list(chain_contents(task, savepoint.read_absolute))
         by_state: dict[tuple[str, str], list[TableDelta]] = {}
         for contents in chain:
             if contents.channel_state:
@@ -226,7 +226,7 @@ class SavepointWriter:
                     operators=(uid,),
                 )
             )
-        spark = savepoint.portable_position(storage, self._manifest.spark, savepoint.read_external_state)
+        spark = savepoint.portable_position(storage, self._manifest.spark, savepoint.read_absolute)
         stateful = tuple(sorted(self.operators()))
         savepoint.complete(storage, replace(self._manifest, tasks=tuple(tasks), stateful=stateful, spark=spark))
         return storage.url

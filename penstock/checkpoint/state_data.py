@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from penstock.checkpoint import savepoint
-from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle, TaskState
+from penstock.checkpoint.manifest import FileState, Manifest, StateHandle, TaskState
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CorruptSnapshotError, NoCheckpointError, PenstockError
 from penstock.state import snapshot_file
@@ -99,12 +99,12 @@ def read(path: str, uid: str, state_name: str) -> StateTable:
     """One state of a savepoint, or of a checkpoint (`<job folder>/checkpoints/chk-<n>`). Timers are the states "timer-event"
     and "timer-processing". PenstockError, with what there is, if there is no such state."""
     manifest = savepoint.load(path)
-    return read_state(manifest, uid, state_name, read_absolute)
+    return read_state(manifest, uid, state_name, savepoint.read_absolute)
 
 
 def list_states(path: str) -> list[tuple[str, str, str]]:
     """(uid, state name, kind) of every state that has an entry, sorted."""
-    return states_of(savepoint.load(path), read_absolute)
+    return states_of(savepoint.load(path), savepoint.read_absolute)
 
 
 def states_of(manifest: Manifest, read: Read) -> list[tuple[str, str, str]]:
@@ -120,17 +120,6 @@ def states_of(manifest: Manifest, read: Read) -> list[tuple[str, str, str]]:
 
 def _described(data: bytes, source: str) -> list[tuple[str, str, str]]:
     return [one for one in snapshot_file.describe(data, source=source) if not one[1].startswith(ABOUT_STATES)]
-
-
-def read_absolute(handle: StateHandle) -> bytes:
-    """A handle of a manifest that `savepoint.load` gave; CorruptSnapshotError if the file is not what it was."""
-    match handle:
-        case InlineState(data=data):
-            return data
-        case FileState(path=path):
-            data = savepoint.read_external(path)
-            savepoint.verify(handle, data)
-            return data
 
 
 def read_state(

@@ -1,9 +1,22 @@
-"""Completed checkpoints of one job folder: committing, finding, verifying and subsuming them.
+"""Completed checkpoints of one job folder: committing, finding, verifying and subsuming them. Begin to read here.
 
 A checkpoint is complete when its manifest exists, and a manifest is created exclusively: that is the instant of
 commit. Drivers that do not know of each other are told apart by generation. A manifest of an older generation behind
-the checkpoint that a newer one started from is an *orphan* (`lineage`): written by a driver that had already been replaced,
+the checkpoint that a newer one started from is an *orphan* (`history`): written by a driver that had already been replaced,
 or carried out late by the store, on a history that was abandoned. Orphans are never resumed from.
+
+The way of a driver through this folder of the code, each step with what the one before it gave:
+
+    acquire         ownership.py       the next generation is this driver's: an Ownership
+    latest_readable store.py           which manifest to go on from, by history.py; its bytes are manifest_file.py's
+    begin           store.py           where it starts is noted: a StartPermit, with which it may discard what older drivers left
+    contents_for    restore.py         what of the files of a manifest one subtask needs, at this or another parallelism
+    write_state     store.py           snapshots, by layout.py's names, into storage.py: local_storage.py or object_storage.py
+    commit          store.py           the manifest (manifest.py), with a permit: the checkpoint is complete
+    subsume         store.py           older ones go, if nobody has replaced the driver
+
+Beside it: savepoint.py is a snapshot in a folder of its own; state_data.py shows any snapshot as rows, and savepoint_writer.py
+makes one of rows.
 """
 
 from __future__ import annotations
@@ -13,8 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from penstock.checkpoint import layout, lineage, manifest_file, savepoint
-from penstock.checkpoint.manifest import FileState, InlineState, Manifest, StateHandle
+from penstock.checkpoint import history, layout, manifest_file, savepoint
+from penstock.checkpoint.manifest import WHAT_TO_DO, FileState, InlineState, Manifest, StateHandle
 from penstock.checkpoint.ownership import SEAL, Ownership, StartPermit
 from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
@@ -207,11 +220,16 @@ class CheckpointStore:
 
     def read_state(self, handle: StateHandle) -> bytes:
         """A snapshot's bytes, exactly as written; CorruptSnapshotError naming the file otherwise."""
-        match handle:
-            case InlineState(data=data):
-                return data
-            case FileState(path=path, size=size, crc32=crc32):
-                return self._read_file(path, size, crc32)
+        if isinstance(handle, InlineState) or savepoint.is_external(handle):
+            return savepoint.read_absolute(handle)
+        try:
+            data = self.storage.get(handle.path)
+        except FileMissingError as error:
+            raise CorruptSnapshotError(
+                f"{self._source(handle.path)}: the state file is missing: {WHAT_TO_DO}"
+            ) from error
+        handle.verify(data, source=self._source(handle.path))
+        return data
 
     def write_state(self, checkpoint: CheckpointId | int, name: str, data: bytes) -> FileState:
         """Store a snapshot under the checkpoint that will be the first to refer to it. `name` carries the attempt
@@ -245,15 +263,15 @@ class CheckpointStore:
         if current is not None and current > start.generation:
             return _replaced(start, current)
         starts = layout.generation_starts(known)
-        orphans = lineage.orphans([(c, manifests[c].generation) for c in completed], starts)
-        history = [c for c in completed if c not in orphans]
-        if not history:
+        orphans = history.orphans([(c, manifests[c].generation) for c in completed], starts)
+        own = [c for c in completed if c not in orphans]
+        if not own:
             return KeptAll(reason="the newest generation has not completed a checkpoint yet")
-        newest = history[-1]
+        newest = own[-1]
         if current is not None and current > manifests[newest].generation:
             # It resumed from one of these, perhaps not the newest: files with any id may be its checkpoint in progress.
             return KeptAll(reason=f"generation {current} has not completed a checkpoint yet")
-        retained = history[-self.retained :]
+        retained = own[-self.retained :]
         needed = {state.path for c in retained for state in manifests[c].file_states()}
         # An orphan above the newest stays as well: its number may be about to be used again.
         subsumed = [c for c in completed if c < newest and c not in retained]
@@ -283,19 +301,6 @@ class CheckpointStore:
             self.storage.delete(path)
         return None
 
-    def _read_file(self, path: str, size: int, crc32: int) -> bytes:
-        advice = "resume from an older checkpoint or a savepoint, or bring the file back from a copy"
-        try:
-            data = savepoint.read_external(path) if "://" in path else self.storage.get(path)
-        except FileMissingError as error:
-            raise CorruptSnapshotError(f"{self._source(path)}: the state file is missing: {advice}") from error
-        if len(data) != size:
-            raise CorruptSnapshotError(f"{self._source(path)}: {len(data)} bytes instead of {size}: {advice}")
-        found = zlib.crc32(data)
-        if found != crc32:
-            raise CorruptSnapshotError(f"{self._source(path)}: checksum {found:08x} instead of {crc32:08x}: {advice}")
-        return data
-
     def _newest_generation(self) -> Generation | None:
         known = layout.generations(self.storage.list(layout.GENERATIONS))
         return known[-1] if known else None
@@ -312,7 +317,7 @@ class CheckpointStore:
         return found
 
     def _orphans(self, committed: Sequence[tuple[CheckpointId, Generation]]) -> frozenset[CheckpointId]:
-        return lineage.orphans(committed, layout.generation_starts(self.storage.list(layout.GENERATIONS)))
+        return history.orphans(committed, layout.generation_starts(self.storage.list(layout.GENERATIONS)))
 
     def _source(self, path: str) -> str:
         return path if "://" in path else f"{self.storage.url.rstrip('/')}/{path}"

@@ -16,7 +16,7 @@ from typing import assert_never
 from penstock.checkpoint.manifest import Manifest, StateHandle, TaskState
 from penstock.checkpoint.manifest_file import pack_committables
 from penstock.checkpoint.ownership import StartPermit
-from penstock.checkpoint.savepoint import is_external, read_external_state
+from penstock.checkpoint.savepoint import is_external, read_absolute
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced
 from penstock.driver import rescaling
 from penstock.driver.checkpoint_statistics import StatisticsKeeper
@@ -328,7 +328,7 @@ class Checkpoints:
                 task_state(graph, task, () if ack.savepoint is None else (ack.savepoint,))
                 for task, ack in sorted(acks.items())
             )
-            read = read_external_state if self._store is None else self._store.read_state
+            read = read_absolute if self._store is None else self._store.read_state
             savepoint.describe(self._manifest(planned, tasks, {}, finished=finished), tasks, read)
         except (PenstockError, OSError) as error:
             savepoint.problem = error

@@ -24,11 +24,10 @@ from penstock.driver import faults, rescaling
 from penstock.driver.admission import Admission
 from penstock.driver.checkpoint_statistics import StatisticsKeeper
 from penstock.driver.checkpoints import Checkpoints, EndedEpoch, UploadWatch
-from penstock.driver.claims import check_claims
 from penstock.driver.description import JobDescription
 from penstock.driver.failures import Notices, RepeatedFailures
 from penstock.driver.planning import EpochPlanner, PlannedEpoch, SparkInput
-from penstock.driver.recovery import find_checkpoint
+from penstock.driver.recovery import check_claims, find_checkpoint
 from penstock.driver.reporting import JobAccumulators, epoch_report
 from penstock.driver.requests import CheckpointRequest, PendingRescale, PendingSavepoint, Requests
 from penstock.driver.rescaling import Rescales

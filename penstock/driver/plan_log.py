@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from penstock.checkpoint import layout
-from penstock.checkpoint.lineage import plan_counts
+from penstock.checkpoint.history import plan_counts
 from penstock.checkpoint.manifest import Manifest, SourcePosition
 from penstock.checkpoint.ownership import StartPermit
 from penstock.checkpoint.storage import FileMissingError, Storage

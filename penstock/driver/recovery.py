@@ -18,11 +18,11 @@ from penstock.checkpoint.manifest_file import unpack_committables
 from penstock.checkpoint.ownership import Ownership, StartPermit
 from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.common.options import CheckpointingOptions
-from penstock.driver.claims import check_claims
 from penstock.driver.description import JobDescription
 from penstock.driver.plan_log import skip_ahead
-from penstock.errors import ConfigurationError, FencedError
+from penstock.errors import ConfigurationError, FencedError, JobDefinitionError
 from penstock.functions.connectors import Committer
+from penstock.graph.job_graph import JobGraph
 from penstock.protocol.ids import CheckpointId, Epoch
 
 _log = logging.getLogger("penstock")
@@ -121,3 +121,20 @@ def import_savepoint(
             "folder. Give this job another folder"
         )
     return manifest
+
+
+def check_claims(manifest: Manifest, graph: JobGraph, *, ignore_unclaimed: bool) -> None:
+    """State that no operator of this job would pick up is refused, not dropped."""
+    if manifest.max_parallelism != graph.max_parallelism:
+        raise JobDefinitionError(
+            f"{manifest.kind} {manifest.checkpoint_id} was taken with max parallelism {manifest.max_parallelism}, this job has "
+            f"{graph.max_parallelism}: keys would belong to other key groups. Call env.set_max_parallelism"
+            f"({manifest.max_parallelism})"
+        )
+    unclaimed = sorted(set(manifest.stateful) - set(graph.operators()))
+    if unclaimed and not ignore_unclaimed:
+        raise JobDefinitionError(
+            f"{manifest.kind} {manifest.checkpoint_id} holds state of operators {unclaimed} that this job does not have (it has "
+            f"{sorted(graph.operators())}). Give the operators their old uids, or set "
+            "execution.state-recovery.ignore-unclaimed-state to true to drop that state"
+        )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint import layout
-from penstock.checkpoint.driver_storage import DriverStorage
+from penstock.checkpoint.object_storage import DriverStorage
 from penstock.checkpoint.storage import Storage, open_storage
 from penstock.common.implementations import RUNTIMES
 from penstock.common.options import CheckpointingOptions, InternalOptions

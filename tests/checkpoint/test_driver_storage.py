@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoint.driver_storage import DriverStorage
+from penstock.checkpoint.object_storage import DriverStorage
 from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.common import Configuration, RestartStrategies
 from penstock.datastream import JobManagerCheckpointStorage, StreamExecutionEnvironment

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from penstock.checkpoint.history import orphans, plan_counts
 from penstock.checkpoint.layout import GenerationStart
-from penstock.checkpoint.lineage import orphans, plan_counts
 from penstock.checkpoint.storage import Storage
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.datagen import DataGeneratorSource

@@ -124,7 +124,7 @@ _CHECKPOINTS: Final = (
     ),
     Mutant(
         name="plans of a replaced driver count",
-        file="penstock/checkpoint/lineage.py",
+        file="penstock/checkpoint/history.py",
         old="return all(epoch <= start.planned for generation, start in starts.items() if generation > by)",
         new="return True",
         tests=(f"{_REPLACED}::test_a_replaced_driver_that_plans_on_does_not_add_to_its_successors_plans",),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint import state_data
+from penstock.checkpoint import savepoint
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, StateEntry
 from penstock.common.job import CompletableFuture, JobStatus
@@ -226,7 +226,7 @@ class _Client:
     def read_checkpoint(self, use: Callable[[Manifest, Read], dict[str, Any]]) -> dict[str, Any]:
         if self.manifest is None:
             raise NoCheckpointError("there is none")
-        return use(self.manifest, state_data.read_absolute)
+        return use(self.manifest, savepoint.read_absolute)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def written(facts: Json) -> Newest:
         if not kept:
             raise NoCheckpointError(f"job {facts['job_id']} left no checkpoint")
         path = str(max(kept, key=lambda c: c["ack_ms"])["path"])
-        return use(savepoint.load(path), state_data.read_absolute)
+        return use(savepoint.load(path), savepoint.read_absolute)
 
     return newest
 

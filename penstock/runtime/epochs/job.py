@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.checkpoint.driver_storage import DriverStorage
+from penstock.checkpoint.object_storage import DriverStorage
 from penstock.driver.description import JobDescription
 from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster

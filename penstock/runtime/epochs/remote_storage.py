@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from penstock.checkpoint.driver_storage import SCHEME
+from penstock.checkpoint.object_storage import DRIVER_SCHEME
 from penstock.checkpoint.storage import Storage, open_storage
 from penstock.errors import SlotError, StorageError, as_text, from_text
 from penstock.runtime.connection.messages import StorageAnswer, StorageCall
@@ -16,7 +16,7 @@ _TIMEOUT_S = 60.0  # or as long as an epoch may take, if that is less
 
 
 def open_in_slot(url: str, host: str, port: int, token: str, epoch_timeout_s: float = _TIMEOUT_S) -> Storage:
-    if not url.startswith(f"{SCHEME}:"):
+    if not url.startswith(f"{DRIVER_SCHEME}:"):
         return open_storage(url)
     return RemoteStorage(url, host, port, token, timeout_s=min(_TIMEOUT_S, epoch_timeout_s))
 
