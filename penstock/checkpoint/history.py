@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.checkpoint.layout import GenerationStart
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 
 
 def orphans(
@@ -37,6 +37,6 @@ def orphans(
     return frozenset(checkpoint for checkpoint, _ in committed if checkpoint not in history)
 
 
-def plan_counts(epoch: Epoch, by: Generation, starts: Mapping[Generation, GenerationStart]) -> bool:
+def plan_counts(epoch: int, by: Generation, starts: Mapping[Generation, GenerationStart]) -> bool:
     """Whether a plan is to be run again: not if a newer generation has begun without it, whose own plans are other ones."""
     return all(epoch <= start.planned for generation, start in starts.items() if generation > by)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 
 JOB = "job.json"
 STATISTICS = "checkpoint-statistics.json"
@@ -42,7 +42,7 @@ class GenerationStart:
     """What a driver found when it took the folder over: of older ones nothing that appears later counts."""
 
     checkpoint: CheckpointId  # it goes on behind this one; 0: from nothing
-    planned: Epoch  # plans up to this epoch may be run again
+    planned: int  # plans up to this epoch may be run again
 
 
 def file_name_part(text: str) -> str:
@@ -73,7 +73,7 @@ def checkpoint_state(checkpoint: CheckpointId | int, name: str) -> str:
     return f"{checkpoint_folder(checkpoint)}/{name}"
 
 
-def epoch_plan(epoch: Epoch | int) -> str:
+def epoch_plan(epoch: int) -> str:
     return f"{EPOCHS}/{int(epoch)}.json"
 
 
@@ -91,8 +91,8 @@ def completed_checkpoints(paths: Iterable[str]) -> list[CheckpointId]:
     return [CheckpointId(n) for n in _numbers(_CHECKPOINT_MANIFEST, paths)]
 
 
-def planned_epochs(paths: Iterable[str]) -> list[Epoch]:
-    return [Epoch(n) for n in _numbers(_EPOCH, paths)]
+def planned_epochs(paths: Iterable[str]) -> list[int]:
+    return list(_numbers(_EPOCH, paths))
 
 
 def generations(paths: Iterable[str]) -> list[Generation]:
@@ -102,7 +102,7 @@ def generations(paths: Iterable[str]) -> list[Generation]:
 def generation_starts(paths: Iterable[str]) -> dict[Generation, GenerationStart]:
     found = [match for match in map(_GENERATION_START.fullmatch, paths) if match]
     return {
-        Generation(int(match[1])): GenerationStart(checkpoint=CheckpointId(int(match[2])), planned=Epoch(int(match[3])))
+        Generation(int(match[1])): GenerationStart(checkpoint=CheckpointId(int(match[2])), planned=int(match[3]))
         for match in found
     }
 

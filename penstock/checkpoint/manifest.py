@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.errors import CorruptSnapshotError
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 
 Json: TypeAlias = Any  # what json.dumps accepts
 
@@ -108,7 +108,7 @@ class Manifest:
     job_id: str
     job_name: str
     checkpoint_id: CheckpointId
-    epoch: Epoch
+    epoch: int
     generation: Generation
     kind: Literal["checkpoint", "savepoint"] = "checkpoint"
     created_ms: int

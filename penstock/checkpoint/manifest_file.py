@@ -35,7 +35,7 @@ from penstock.checkpoint.manifest import (
 )
 from penstock.errors import CorruptSnapshotError, StorageError
 from penstock.pickling import load_stored
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 
 T = TypeVar("T")
 
@@ -256,7 +256,7 @@ def _manifest(body: _Value, version: int, **of_version: Any) -> Manifest:
         job_id=body["job_id"].text(),
         job_name=body["job_name"].text(),
         checkpoint_id=CheckpointId(body["checkpoint_id"].number()),
-        epoch=Epoch(body["epoch"].number()),
+        epoch=body["epoch"].number(),
         generation=Generation(body["generation"].number()),
         kind=body["kind"].one_of("checkpoint", "savepoint"),
         created_ms=body["created_ms"].number(),

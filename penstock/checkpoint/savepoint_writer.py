@@ -18,7 +18,7 @@ from penstock.checkpoint.restore import chain_contents, encode_contents
 from penstock.checkpoint.state_data import merge
 from penstock.checkpoint.storage import open_storage
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 from penstock.protocol.input_facts import joined
 from penstock.state.keys import DEFAULT_MAX_PARALLELISM, key_group
 from penstock.state.operator_lists import BROADCAST, OPERATOR_KINDS
@@ -46,7 +46,7 @@ class SavepointWriter:
                 job_id="",
                 job_name="written",
                 checkpoint_id=CheckpointId(1),
-                epoch=Epoch(1),
+                epoch=1,
                 generation=Generation(0),
                 kind="savepoint",
                 created_ms=int(time.time() * 1000),

@@ -32,7 +32,7 @@ from penstock.checkpoint.ownership import SEAL, Ownership, StartPermit
 from penstock.checkpoint.storage import FileMissingError, Storage
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError
 from penstock.protocol.checkpoint_messages import ManifestPermit
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class CheckpointStore:
         Repeatable: the first call counts. FencedError if another driver has come."""
         start = layout.generation_starts(self.storage.list(layout.GENERATIONS)).get(ownership.generation)
         if start is None:
-            planned = max(layout.planned_epochs(self.storage.list(layout.EPOCHS)), default=Epoch(0))
+            planned = max(layout.planned_epochs(self.storage.list(layout.EPOCHS)), default=0)
             start = layout.GenerationStart(checkpoint=checkpoint or CheckpointId(0), planned=planned)
             self._decide(layout.generation_start(ownership.generation, start), b"{}")
         ownership.check()  # whoever comes from now on knows where this one began

@@ -59,7 +59,7 @@ from penstock.protocol.checkpoint_messages import (
     WriteSavepoint,
 )
 from penstock.protocol.checkpoints import CheckpointMachine, CheckpointRules
-from penstock.protocol.ids import CheckpointId, Epoch, TaskId
+from penstock.protocol.ids import CheckpointId, TaskId
 from penstock.state.keys import key_group_range
 
 _log = logging.getLogger("penstock")
@@ -349,7 +349,7 @@ class Checkpoints:
             job_id=self._job.job_id,
             job_name=graph.job.job_name,
             checkpoint_id=CheckpointId(plan.epoch),
-            epoch=Epoch(plan.epoch),
+            epoch=plan.epoch,
             generation=self._start.generation,
             created_ms=self._clock(),
             processing_time_ms=plan.processing_time,

@@ -24,7 +24,7 @@ from penstock.checkpoint.store import CheckpointStore, Fenced
 from penstock.engine.messages import EpochPlan
 from penstock.errors import FencedError
 from penstock.functions.connectors import Json
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 
 
 class PlanLog:
@@ -52,7 +52,7 @@ class PlanLog:
             except (FileMissingError, ValueError):
                 logged = {}
             by = Generation(int(logged.get("generation", 0)))  # not said by earlier releases
-            if logged.get("after") == last and plan_counts(Epoch(epoch), by, starts):
+            if logged.get("after") == last and plan_counts(epoch, by, starts):
                 self._left[epoch] = logged
                 last = epoch
             else:
@@ -174,7 +174,7 @@ def skip_ahead(
         job_id=job_id,
         job_name=job_name,
         checkpoint_id=CheckpointId(epoch),
-        epoch=Epoch(epoch),
+        epoch=epoch,
         generation=start.generation,
         created_ms=now_ms,
         processing_time_ms=int(logged["processing_time"]),

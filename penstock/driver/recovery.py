@@ -23,7 +23,7 @@ from penstock.driver.plan_log import skip_ahead
 from penstock.errors import ConfigurationError, FencedError, JobDefinitionError
 from penstock.functions.connectors import Committer
 from penstock.graph.job_graph import JobGraph
-from penstock.protocol.ids import CheckpointId, Epoch
+from penstock.protocol.ids import CheckpointId
 
 _log = logging.getLogger("penstock")
 
@@ -105,7 +105,7 @@ def import_savepoint(
         found,
         job_id=job_id,
         checkpoint_id=CheckpointId(number),
-        epoch=Epoch(number),
+        epoch=number,
         generation=start.generation,
         kind="checkpoint",
         created_ms=now_ms,

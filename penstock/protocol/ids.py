@@ -7,7 +7,6 @@ from typing import NewType
 
 NodeId = NewType("NodeId", int)  # a node of the StreamGraph: one operator
 VertexId = NewType("VertexId", int)  # a vertex of the JobGraph: one chain of operators
-Epoch = NewType("Epoch", int)  # counts from 1; epoch n ends with barrier n
 CheckpointId = NewType("CheckpointId", int)  # the epoch whose end it records
 Generation = NewType("Generation", int)  # one more for every driver that takes a job folder over
 

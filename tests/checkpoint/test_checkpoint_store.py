@@ -14,7 +14,7 @@ from penstock.checkpoint.manifest import FileState, InlineState, Manifest, TaskS
 from penstock.checkpoint.storage import ObjectStorage, Storage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced, KeptAll, Subsumed
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError, StorageError
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 from tests.checkpoint.permits import commit, started, subsume
 
 
@@ -79,7 +79,7 @@ def manifest(checkpoint: int, handles: Sequence[FileState | InlineState] = (), g
         job_id="j",
         job_name="job",
         checkpoint_id=CheckpointId(checkpoint),
-        epoch=Epoch(checkpoint),
+        epoch=checkpoint,
         generation=Generation(generation),
         created_ms=1000,
         processing_time_ms=1000,

@@ -23,7 +23,7 @@ from penstock.checkpoint.manifest import (
 )
 from penstock.checkpoint.manifest_file import READERS, decode, encode, pack_committables, unpack_committables
 from penstock.errors import CorruptSnapshotError, StorageError
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 
 
 def manifest(**changes: Any) -> Manifest:
@@ -31,7 +31,7 @@ def manifest(**changes: Any) -> Manifest:
         "job_id": "j1",
         "job_name": "Zähler",
         "checkpoint_id": CheckpointId(12),
-        "epoch": Epoch(12),
+        "epoch": 12,
         "generation": Generation(2),
         "created_ms": 1_700_000_000_000,
         "processing_time_ms": 1_699_999_999_000,

@@ -26,7 +26,7 @@ from penstock.driver.waiting import LatencyTracker
 from penstock.errors import FencedError, ProtocolError
 from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 from penstock.protocol.checkpoint_messages import ManifestPermit
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 from tests.checkpoint.permits import commit, permit_for
 
 PRODUCT = Path(__file__).parents[2] / "penstock"
@@ -44,7 +44,7 @@ def driver(store: CheckpointStore, pid: int) -> Ownership:
 
 def manifest(checkpoint: int, generation: int, **more: Any) -> Manifest:
     return Manifest(
-        job_id="j", job_name="n", checkpoint_id=CheckpointId(checkpoint), epoch=Epoch(checkpoint),
+        job_id="j", job_name="n", checkpoint_id=CheckpointId(checkpoint), epoch=checkpoint,
         generation=Generation(generation), created_ms=1, processing_time_ms=1, max_parallelism=8, **more,
     )  # fmt: skip
 

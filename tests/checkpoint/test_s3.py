@@ -19,7 +19,7 @@ from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committ
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import StorageError
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 from tests.checkpoint.permits import permit_for
 from tests.servers.s3 import S3Server
 
@@ -34,7 +34,7 @@ def _manifest(checkpoint: int, generation: int) -> Manifest:
         job_id="j",
         job_name="job",
         checkpoint_id=CheckpointId(checkpoint),
-        epoch=Epoch(checkpoint),
+        epoch=checkpoint,
         generation=Generation(generation),
         created_ms=1000,
         processing_time_ms=1000,

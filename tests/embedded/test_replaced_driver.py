@@ -23,7 +23,7 @@ from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
 from penstock.errors import FencedError, JobFailedError, StorageError
 from penstock.graph.partitioner import Hash
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 from penstock.testing import EmbeddedJob, FlakyStorage, ManualClock, ScriptedSource
 from tests.embedded.jobs import KEYS, CountOperator, Pipeline, Verdict, key_of, memory_storage, settings, uneven_script
 from tests.embedded.late_storage import LateStorage
@@ -433,15 +433,15 @@ def test_history_is_read_backwards_from_the_newest_generation(
 ) -> None:
     found = orphans(
         [(CheckpointId(n), Generation(g)) for n, g in committed],
-        {Generation(g): GenerationStart(checkpoint=CheckpointId(n), planned=Epoch(n)) for g, n in starts.items()},
+        {Generation(g): GenerationStart(checkpoint=CheckpointId(n), planned=n) for g, n in starts.items()},
     )
     assert sorted(found) == expected
 
 
 def test_a_plan_counts_unless_a_newer_generation_began_without_it() -> None:
     starts = {
-        Generation(2): GenerationStart(checkpoint=CheckpointId(4), planned=Epoch(7)),
-        Generation(3): GenerationStart(checkpoint=CheckpointId(6), planned=Epoch(9)),
+        Generation(2): GenerationStart(checkpoint=CheckpointId(4), planned=7),
+        Generation(3): GenerationStart(checkpoint=CheckpointId(6), planned=9),
     }
-    counted = {by: [n for n in range(5, 12) if plan_counts(Epoch(n), Generation(by), starts)] for by in (1, 2, 3)}
+    counted = {by: [n for n in range(5, 12) if plan_counts(n, Generation(by), starts)] for by in (1, 2, 3)}
     assert counted == {1: [5, 6, 7], 2: [5, 6, 7, 8, 9], 3: [5, 6, 7, 8, 9, 10, 11]}

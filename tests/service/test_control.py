@@ -24,7 +24,7 @@ from penstock.driver.control.home import JobHome
 from penstock.driver.control.resource_manager import ResourceManager
 from penstock.engine.sampling import Sample
 from penstock.errors import NoCheckpointError, NoResourceAvailableError
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 from penstock.service.documents.jobs import details
 from penstock.service.endpoint import Endpoint, UnknownServerError
 from tests.driver.jobs import endless, eventually
@@ -307,7 +307,7 @@ def test_state_is_asked_for_by_a_key_in_json_or_without_one(steered: tuple[JobCo
     assert control.handle("GET", "/jobs/j/states", {}, {}).body == {"checkpoint": None, "states": []}
     assert control.handle("GET", "/jobs/j/state", query, {}).status == 404
     client.manifest = Manifest(
-        job_id="j", job_name="n", checkpoint_id=CheckpointId(7), epoch=Epoch(7), generation=Generation(1), created_ms=0,
+        job_id="j", job_name="n", checkpoint_id=CheckpointId(7), epoch=7, generation=Generation(1), created_ms=0,
         processing_time_ms=0, max_parallelism=128,
     )  # fmt: skip
     assert state_browser.parse_key(query["key"]) == ("a", 1)

@@ -28,7 +28,7 @@ from penstock.driver.control.answers import refuse
 from penstock.driver.control.control import JobControl
 from penstock.driver.control.home import JobHome
 from penstock.errors import JobDefinitionError
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 from penstock.service.dispatcher import Dispatcher
 from penstock.service.documents import checkpoints, jobs
 from penstock.service.dry_run import plan_of
@@ -486,7 +486,7 @@ def test_a_home_folder_that_is_full_is_told_as_such(
 def test_only_savepoints_are_disposed_of(rest: httpx.Client, tmp_path: Path, job: JobClient) -> None:
     def manifest(kind: Any) -> bytes:
         made = Manifest(
-            job_id="j", job_name="n", checkpoint_id=CheckpointId(1), epoch=Epoch(1), generation=Generation(1),
+            job_id="j", job_name="n", checkpoint_id=CheckpointId(1), epoch=1, generation=Generation(1),
             kind=kind, created_ms=0, processing_time_ms=0, max_parallelism=128,
         )  # fmt: skip
         return manifest_file.encode(made)

@@ -12,7 +12,7 @@ from penstock.checkpoint.manifest import Manifest, SparkPosition
 from penstock.checkpoint.storage import LocalStorage
 from penstock.checkpoint.store import CheckpointStore
 from penstock.errors import CorruptSnapshotError
-from penstock.protocol.ids import CheckpointId, Epoch, Generation
+from penstock.protocol.ids import CheckpointId, Generation
 from penstock.runtime.epochs.spark_log import Progress, SparkLog
 from tests.checkpoint.permits import commit, subsume
 
@@ -26,7 +26,7 @@ def query(folder: Path, store: CheckpointStore, attempt: str = "1.0") -> SparkLo
 
 def manifest(epoch: int, offsets: Any) -> Manifest:
     return Manifest(
-        job_id="job", job_name="job", checkpoint_id=CheckpointId(epoch), epoch=Epoch(epoch), generation=Generation(1),
+        job_id="job", job_name="job", checkpoint_id=CheckpointId(epoch), epoch=epoch, generation=Generation(1),
         created_ms=1, processing_time_ms=1, max_parallelism=8, spark=offsets,
     )  # fmt: skip
 
@@ -101,6 +101,6 @@ def test_a_checkpoint_that_names_the_folder_of_its_query_is_still_understood(
     write(old, _0="a", _1="b")
     before = manifest(2, SparkPosition(location=str(old.location), batch=1, lines=LINES))
     after = query(tmp_path / "new", store, "2.0")
-    after.seed(replace(before, epoch=Epoch(5)), slots=2, sources=1)
+    after.seed(replace(before, epoch=5), slots=2, sources=1)
     assert listed(after.location) == {"1/0": "a", "1/1": "b"}
     assert (after.location / "commits" / "4").exists()
