@@ -190,11 +190,6 @@ class CheckpointMachine(Generic[A]):
     def missing(self, epoch: int) -> list[TaskId]:
         return sorted(self._records[epoch].missing)
 
-    def is_over(self, epoch: int) -> bool:
-        """A checkpoint covers it, or its own was declined, or it has none: nothing is awaited for it alone."""
-        record = self._records.get(epoch)
-        return record is None or record.stage is Stage.WAITING
-
     # ---------------------------------------------------------------- events
 
     def handle(self, event: CheckpointEvent[A]) -> list[CheckpointInstruction[A]]:

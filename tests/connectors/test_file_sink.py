@@ -347,3 +347,11 @@ def test_what_the_sink_commits_the_source_reads_and_nothing_else(tmp_path: Path)
     stage(sink, 2, [Columns(batch)])
     (records,) = drain(FileSource.parquet(tmp_path)).values()
     assert records == [({"id": 1, "name": "a"}, None)]
+
+
+def test_programs_that_import_the_sink_by_its_older_name_still_run() -> None:
+    from penstock.connectors import file_sink, files
+
+    assert {name: getattr(file_sink, name) for name in file_sink.__all__} == {
+        name: getattr(files, name) for name in ("BulkFormatBuilder", "FileSink", "RowFormatBuilder", "committed_files")
+    }
