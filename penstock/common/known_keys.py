@@ -22,7 +22,7 @@ _SPARK: Final = "spark."
 
 # How alike a key must be to a known one to be taken for it (1: equal). A key of ours is unknown in any case. Of Flink's keys a
 # newer release may have one that is much like an older one; so little may differ where nothing depends on it.
-_RELATED: Final = 0.6
+_RELATED: Final = 0.75
 _MISSPELT: Final = 0.85
 _MISSPELT_WITHOUT_MEANING: Final = 0.94
 
@@ -58,6 +58,6 @@ def _check_unknown(key: str, text: str) -> None:
 
 
 def _closest(key: str, known: Iterable[str], at_least: float) -> str | None:
-    plain = {other.lower().replace("_", "-"): other for other in known}
+    plain = {other.lower(): other for other in known}
     found = difflib.get_close_matches(key.lower().replace("_", "-"), plain, 1, at_least)
     return plain[found[0]] if found else None

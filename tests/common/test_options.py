@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,9 +30,14 @@ from penstock.common.option_types import (
 )
 from penstock.common.option_types import Path as PathType
 from penstock.common.options import SECTIONS, CheckpointingOptions, JobOptions, StateBackendOptions, options_of
+from penstock.connectors.kafka.client import MAX_RECORDS_PROPERTY, WAIT_PROPERTY
+from penstock.engine.settings import AutoscaleSettings, JobSettings
 from penstock.errors import ConfigurationError
+from penstock.state.choice import StateSettings
+from penstock.state.rocksdb_settings import RocksDBSettings
 
 PACKAGE = Path(penstock.__file__).parent
+ROOT = PACKAGE.parent
 ALL = [option for section in SECTIONS for option in options_of(section)]
 COLORS: Choice[int] = Choice({"dark-red": 1, "BLUE": 2}, {"azure": 2})
 SHARE = Number(0.01, 0.9)
@@ -96,6 +102,7 @@ def test_a_type_reads_what_people_write(type_: OptionType[Any], text: str, value
         (SHARE, "0", "a number from 0.01 to 0.9"),
         (SHARE, "0.91", "a number from 0.01 to 0.9"),
         (SHARE, "nan", "a number from 0.01 to 0.9"),
+        (Number(1.0), "nan", "a number of at least 1.0"),
         (SHARE, "half", "a number from 0.01 to 0.9"),
         (DurationMs(), "soon", "a duration"),
         (DurationMs(), "-1 s", "a duration"),
@@ -205,7 +212,7 @@ def test_a_misspelt_key_is_refused_with_the_one_that_was_meant(key: str, meant: 
 
 
 def test_every_unknown_key_of_our_own_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"'penstock\.wholly\.unheard-of' .* is not known"):
+    with pytest.raises(ConfigurationError, match=r"'penstock\.wholly\.unheard-of' .* is not known: docs/reference"):
         check({"penstock.wholly.unheard-of": "1"})
     with pytest.raises(ConfigurationError, match=r"its value is \*+\) is not known"):
         check({"penstock.pasword.token": "hunter2"})
@@ -303,3 +310,31 @@ def test_the_page_reads_only_keys_that_exist() -> None:
     named = set(re.findall(r'"user-config"\]\["([^"]+)"\]', scripts))
     assert named
     assert named <= set(OPTIONS)
+
+
+def test_every_option_is_read_somewhere() -> None:
+    text = "\n".join(source for name, source in sources().items() if name != "common/options.py")
+    unread = [
+        f"{section.__name__}.{name}"
+        for section in SECTIONS
+        for name in vars(section)
+        if name.isupper() and not re.search(rf"\b({section.__name__}|options)\.{name}\b", text)
+    ]
+    assert unread == []
+
+
+def test_no_two_settings_of_a_job_come_from_one_option() -> None:
+    kinds = (JobSettings, AutoscaleSettings, StateSettings, RocksDBSettings)
+    used = [f.metadata["option"].key for kind in kinds for f in fields(kind) if "option" in f.metadata]
+    assert len(used) == len(set(used)) > 35
+
+
+def test_keys_on_other_pages_of_the_documentation_exist() -> None:
+    text = "\n".join(page.read_text("utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+    namespaces = "execution|restart-strategy|parallelism|pipeline|state[.](?:backend|checkpoint|savepoint)|penstock"
+    named = set(re.findall(rf"[`'\" ]((?:{namespaces})[.][a-z][a-z.-]*[a-z])[`'\"=]", text))
+    of_kafka = {WAIT_PROPERTY, MAX_RECORDS_PROPERTY}  # properties of a source
+    packages = tuple(f"penstock.{path.name}" for path in PACKAGE.iterdir() if path.is_dir())
+    unknown = {key for key in named - OPTIONS.keys() - flink_keys() if "-" in key or not key.startswith(packages)}
+    assert len(named & OPTIONS.keys()) > 60
+    assert unknown - of_kafka == set()
