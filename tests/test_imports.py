@@ -111,6 +111,13 @@ def test_every_package_has_its_layer() -> None:
     assert found - {"py.typed"} == {package for packages in LAYERS for package in packages}
 
 
+def test_every_package_says_what_is_in_it() -> None:
+    silent = [
+        path for path in PACKAGE.rglob("__init__.py") if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    ]
+    assert silent == []
+
+
 def test_the_contributors_page_has_the_layers_in_this_order() -> None:
     page = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, flags=re.MULTILINE)

@@ -1,0 +1,1 @@
+"""Decisions without effects: which checkpoint is complete, which event may pass, which watermark holds."""
