@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check reference format bench bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts long-tests nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check reference format bench bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,7 +78,7 @@ test: setup java kafka postgres browser check ## all that CI runs: the checks, t
 	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m tests.parts test $(PYTEST_ARGS); status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - $(STARTED) )) s in all"; exit $$status
 
-long-tests: setup java kafka postgres browser ## the tests that are too long for make test (pytest -m nightly --nightly)
+nightly-tests: setup java kafka postgres browser ## the tests that are too long for make test (pytest -m nightly --nightly)
 	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m pytest -m nightly --nightly $(PYTEST_ARGS)
 
 check: setup ## lint, formatting and types, changing nothing
@@ -122,8 +122,8 @@ hosts: setup java ## as root: hosts in network namespaces; slot, executor, host 
 	$(BIN)/python -m tests.hosts $(HOSTS_ARGS)
 
 # One after the other, all of them whatever fails: a night is for finding more than the first thing that is wrong.
-nightly: setup java kafka postgres browser ## the long runs, one after the other: long tests, simulate, mutants, chaos, hosts, soak, slow-sink (a night)
-	@failed=; for run in long-tests simulate mutants chaos hosts soak slow-sink; do $(MAKE) $$run || failed="$$failed $$run"; done; \
+nightly: setup java kafka postgres browser ## the long runs, one after the other: tests marked nightly, simulate, mutants, chaos, hosts, soak, slow-sink (a night)
+	@failed=; for run in nightly-tests simulate mutants chaos hosts soak slow-sink; do $(MAKE) $$run || failed="$$failed $$run"; done; \
 	  if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 bench-kafka: setup kafka ## throughput from Kafka to Kafka beside a plain loop and Spark's connector
