@@ -47,7 +47,11 @@ def flink_keys() -> frozenset[str]:
 def _check_unknown(key: str, text: str) -> None:
     ours = key.startswith(_OURS)
     meant = _closest(key, OPTIONS, _RELATED if ours else _MISSPELT)
-    meant = meant or _closest(key, flink_keys(), _MISSPELT_WITHOUT_MEANING)
+    if meant is None:  # only in its own namespace: foreign keys may be many, and comparing takes time
+        namespace = key.partition(".")[0] + "."
+        meant = _closest(
+            key, filter(lambda other: other.startswith(namespace), flink_keys()), _MISSPELT_WITHOUT_MEANING
+        )
     if meant is None and not ours:
         return
     found = f"Configuration key {key!r} (its value is {hide_secret(key, repr(text))}) is not known"
