@@ -288,13 +288,15 @@ def _stream(segment: memoryview, source: str) -> Any:
         raise CorruptSnapshotError(f"{source}: a table cannot be read ({error}): {_WHAT_TO_DO}") from error
 
 
+_DESCRIBED = ("operator", "name", "kind", "full", "encodings")
+
+
 def _describe(schema: Any, source: str) -> dict[str, Any]:
     try:
         described = json.loads(schema.metadata[b"penstock"])
+        return {field: described[field] for field in _DESCRIBED}
     except (TypeError, KeyError, ValueError) as error:
-        raise CorruptSnapshotError(f"{source}: a table does not say whose it is: {_WHAT_TO_DO}") from error
-    assert isinstance(described, dict)
-    return described
+        raise CorruptSnapshotError(f"{source}: a table does not say whose it is ({error}): {_WHAT_TO_DO}") from error
 
 
 def _read_segment(segment: memoryview, source: str) -> TableDelta:

@@ -225,6 +225,20 @@ def test_a_newer_version_is_told_apart_from_damage() -> None:
         decode(newer, source="f")
 
 
+@pytest.mark.parametrize("said", [b"[]", b"{}", b'{"operator":"v","name":"n","kind":"value","full":true}', b"?", None])
+def test_a_table_that_does_not_say_whose_it_is_is_refused(said: bytes | None) -> None:
+    """The bytes are as they were written, and their checksum is right."""
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([("key", pa.int64())], metadata=None if said is None else {b"penstock": said})
+    with pa.ipc.new_stream(sink, schema):
+        pass
+    table = sink.getvalue().to_pybytes()
+    data = struct.pack("<8sHIQ", b"PSTKSNAP", 1, 1, 2) + b"{}" + struct.pack("<Q", len(table)) + table
+    data += struct.pack("<I4s", zlib.crc32(data), b"PSND")
+    with pytest.raises(CorruptSnapshotError, match="chk-1/v: a table does not say whose it is"):
+        decode(data, source="chk-1/v")
+
+
 def test_a_class_that_is_gone_is_not_called_damage() -> None:
     gone = pickle.dumps(Point(1, 2), 5).replace(b"Point", b"Paint")
     assert gone != pickle.dumps(Point(1, 2), 5)
