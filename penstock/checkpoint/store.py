@@ -143,7 +143,10 @@ class CheckpointStore:
             self.storage.delete(path)
             if self._decide(path, data):
                 return Committed(checkpoint_id=checkpoint)
-            other = manifest_file.decode(self.storage.get(path), source=self._source(path))
+            present = self.storage.get(path)
+            if present == data:
+                return AlreadyCommitted(checkpoint_id=checkpoint)
+            other = manifest_file.decode(present, source=self._source(path))
         return Fenced(checkpoint_id=checkpoint, by_generation=other.generation)
 
     def completed(self) -> list[CheckpointId]:

@@ -15,6 +15,7 @@ from penstock.checkpoint.storage import ObjectStorage, Storage
 from penstock.checkpoint.store import AlreadyCommitted, CheckpointStore, Committed, Fenced, KeptAll, Subsumed
 from penstock.errors import CorruptSnapshotError, FencedError, ProtocolError, StorageError
 from penstock.protocol.ids import CheckpointId, Generation
+from penstock.testing import FlakyStorage
 from tests.checkpoint.permits import commit, started, subsume
 
 
@@ -181,6 +182,17 @@ class TestOrphans:
 
     def test_an_orphans_number_can_be_used_again(self, store: CheckpointStore) -> None:
         assert isinstance(commit(store, manifest(10, generation=3)), Committed)
+        assert store.latest() == manifest(10, generation=3)
+
+    def test_it_is_used_again_also_if_the_answer_to_that_was_lost_and_the_request_repeated(
+        self, store: CheckpointStore
+    ) -> None:
+        class Repeated(FlakyStorage):
+            def put_new(self, path: str, data: bytes) -> bool:
+                return super().put_new(path, data) and super().put_new(path, data)
+
+        store.storage = Repeated(store.storage, ())
+        assert isinstance(commit(store, manifest(10, generation=3)), AlreadyCommitted)
         assert store.latest() == manifest(10, generation=3)
 
     def test_a_late_commit_below_everything_newer_is_the_one_to_start_from(self, storage: ObjectStorage) -> None:
