@@ -24,6 +24,7 @@ Act: TypeAlias = Literal[
     "stop",
     "drain",
     "rescale",
+    "rescale, and no state can be stored",
     "checkpoint",
     "cancel",
     "replaced",
@@ -73,7 +74,18 @@ _WRITES: Final = {
     "write of output": 8,
 }
 # Which of them are harmed how often: those that decide.
-_CHOSEN: Final = ("write of a manifest", "write of a plan", "write of state", *_WRITES)
+_CHOSEN: Final = ("write of a manifest", "write of a manifest", "write of a plan", "write of state", *_WRITES)
+_PATIENCE_MS: Final = 300
+_DECISIVE: Final = ("write of a manifest", "write of a plan", "write of a start")
+# Whoever went on past a write that comes about late dies soon: the next one has to choose.
+_NEXT: Final[tuple[CrashPoint, ...]] = (
+    "before-run",
+    "before-run",
+    "process",
+    "barrier",
+    "before-manifest",
+    "before-manifest",
+)
 _OTHERS: Final = {"read": 20, "look": 40, "deletion": 12}
 # What a run is left with: a job that is asked to end, and one that is replaced, are for lives that others follow.
 _ENDING: Final[frozenset[Act]] = frozenset(
@@ -96,7 +108,8 @@ _WEIGHTS: Final[dict[Act | Literal["storage"], int]] = {
     "savepoint, and killed when it is reported": 5,
     "stop": 5,
     "drain": 1,
-    "rescale": 10,
+    "rescale": 8,
+    "rescale, and no state can be stored": 4,
     "checkpoint": 3,
     "cancel": 2,
     "replaced": 6,
@@ -117,10 +130,14 @@ class Deed:
     occurrence: int
     act: Act | Harm
     detail: int = 0  # how much, how long, how often
+    delay: int = 0  # of what is late or slow: so many storage operations
     replaces: bool = False  # another driver takes over while storage is slow
+    then: CrashPoint | None = None  # and the process dies when it comes there for the `again`-th time from then on
+    again: int = 1
 
     def describe(self) -> str:
-        return f"deed {self.number}: {self.act}, at the {self.occurrence}. {self.place}"
+        more = f", and the process dies at the {self.again}. {self.then} behind it" if self.then is not None else ""
+        return f"deed {self.number}: {self.act}, at the {self.occurrence}. {self.place}{more}"
 
 
 def any_deeds(rng: random.Random, first: int, *, last: bool, fixed: bool, may_drain: bool) -> list[Deed]:
@@ -134,7 +151,7 @@ def any_deeds(rng: random.Random, first: int, *, last: bool, fixed: bool, may_dr
         )
     for number in range(first + len(deeds), first + len(deeds) + rng.choice([0, 1, 2, 3, 4, 5, 7])):
         act: Any = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-        if (act in _ENDING and last) or (act == "rescale" and fixed) or (act == "drain" and not may_drain):
+        if (act in _ENDING and last) or (act.startswith("rescale") and fixed) or (act == "drain" and not may_drain):
             act = "crash"
         deeds.append(_storage_deed(rng, number, last=last) if act == "storage" else _deed(rng, number, act))
     return deeds
@@ -149,6 +166,7 @@ def _deed(rng: random.Random, number: int, act: Act) -> Deed:
         "clock forward": rng.choice([300, 900, 5_000, 100_000]),
         "clock back": rng.choice([100, 900]),
         "rescale": rng.choice([1, 1, 2, 2, 3, 3, 4, 7]),
+        "rescale, and no state can be stored": rng.choice([1, 2, 3, 4]),
         "failing reads": rng.choice([1, 1, 6]),
         "failing commits": rng.choice([1, 1, 3]),
         "checkpoint": rng.choice([0, 1]),
@@ -163,21 +181,26 @@ def _soon(rng: random.Random, most: int) -> int:
 
 
 def _storage_deed(rng: random.Random, number: int, *, last: bool) -> Deed:
-    places = _WRITES if rng.random() < 0.8 else _OTHERS
+    places = _WRITES if rng.random() < 0.85 else _OTHERS
     place = rng.choice(_CHOSEN if places is _WRITES else list(_OTHERS))
-    harms: Iterable[Harm] = HARMS if places is _WRITES else ("refused", "refused", "answer lost", "done twice", "slow")
+    harms: Iterable[Harm] = ("refused", "refused", "answer lost", "done twice", "slow")
+    if places is _WRITES:
+        harms = (*HARMS, "slow", "late, of the dead", "late, of the living") if place in _DECISIVE else HARMS
     harm = rng.choice(list(harms))
-    replaces = harm == "slow" and rng.random() < 0.6 and not last and places is _WRITES
-    detail = rng.choice([1, 3, 10, 40, 100]) if harm.startswith("late") else rng.choice([50, 700, 700_000])
-    if harm == "refused":
-        detail = rng.choice([1, 1, 5, 20])
+    replaces = harm == "slow" and rng.random() < 0.7 and not last and places is _WRITES
+    detail = {"refused": rng.choice([1, 1, 5, 20]), "slow": rng.choice([50, 700, 700_000])}.get(harm, 1)
+    then: CrashPoint = rng.choice(_NEXT)
+    dies_again = rng.random() < 0.8 and place in _DECISIVE and (harm.startswith("late") or replaces)
     return Deed(
         number=number,
         place=place,
         occurrence=_soon(rng, places[place]),
         act=harm,
         detail=rng.randrange(1_000_000) if replaces else detail,
+        delay=rng.choice([1, 5, 8, 10, 12, 14, 16, 18, 20, 25, 30, 40, 100]),
         replaces=replaces,
+        then=then if dies_again else None,
+        again=rng.choice([1, 1, 2]) if place == "write of a manifest" else rng.choice([1, 2, 2, 3]),
     )
 
 
@@ -206,6 +229,14 @@ class Demon(CrashPlan):
         self._been[place] += 1
         return self._deeds.pop((place, self._been[place]), None)
 
+    def _arrange(self, deed: Deed) -> None:
+        """`deed` is done so many times from now on."""
+        self._deeds.setdefault((deed.place, self._been[deed.place] + deed.occurrence), deed)
+
+    def refuse(self, kind: str, operations: int) -> None:
+        """So many storage operations of this kind fail."""
+        self._away[kind] = operations
+
     def reach(self, point: CrashPoint) -> None:
         deed = self._here(point)
         if deed is None:
@@ -228,15 +259,17 @@ class Demon(CrashPlan):
             return Harmed(harm="refused")
         harm: Any = deed.act
         if harm == "refused":
-            self._away[kind] = deed.detail - 1
+            self.refuse(kind, deed.detail - 1)
+        if deed.then is not None:
+            self._arrange(Deed(number=deed.number, place=deed.then, occurrence=deed.again, act="crash"))
 
         def meanwhile() -> None:
             if deed.replaces:
                 self._do(deed)
-            else:
-                self._advance(deed.detail)
+            else:  # also who waits for an answer in vain waits
+                self._advance(deed.detail if harm == "slow" else _PATIENCE_MS)
 
-        return Harmed(harm=harm, delay=deed.detail, meanwhile=meanwhile)
+        return Harmed(harm=harm, delay=deed.delay, meanwhile=meanwhile)
 
     def _do(self, deed: Deed) -> None:
         act = "replaced while storage is slow" if deed.replaces else deed.act

@@ -77,11 +77,13 @@ def uneven(name: str, rng: random.Random, labels: Sequence[str]) -> Input:
         at = rng.choice([0, 0, 20_000])  # lagging splits are those that begin at 0 beside one that does not
         pace = rng.choice([40, 150, 400])
         arrivals: list[Arrival] = []
+        due_ms = 0
         for step in range(first, last + 1):
             for _ in range(rng.choice([0, 1, 2, 5])):
                 at += rng.randrange(0, pace, 10)
+                due_ms = max(due_ms, step * STEP_MS + rng.randrange(-STEP_MS, STEP_MS, 10))
                 label = rng.choice([labels[0], labels[0], rng.choice(labels)])  # a skewed key has most records
-                arrivals.append(Arrival(step * STEP_MS, (label, f"{split}.{len(arrivals)}", at)))
+                arrivals.append(Arrival(due_ms, (label, f"{split}.{len(arrivals)}", at)))
         splits[split] = tuple(arrivals)
     return Input(name, splits)
 

@@ -96,25 +96,31 @@ class OutsideSink(Sink):
     """It stages as Kafka's and PostgreSQL's sinks do, in files of the job folder, and its world knows a commit by its name: an
     epoch that was run again and committed again shows."""
 
-    def __init__(self, world: str, name: str) -> None:
-        self._world, self._name = world, name
+    def __init__(self, world: str, name: str, bulky: int) -> None:
+        """Output of every epoch but each `bulky`-th is too much for a manifest; 1: of none, 0: of all."""
+        self._world, self._name, self._bulky = world, name, bulky
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        return _Writer(context)
+        return _Writer(context, self._bulky)
 
     def create_committer(self, sink_id: str) -> Committer:
         return _Committer(sink_id, self._world, self._name)
 
 
 class _Writer(StagingWriter[list[Any]]):
+    def __init__(self, context: WriterContext, bulky: int) -> None:
+        super().__init__(context)
+        self._bulky = bulky
+
     def encode(self, block: Block) -> list[Any] | None:
         assert not isinstance(block, Columns)
         return list(block.values)
 
     def pack(self, parts: list[list[Any]]) -> bytes:
         values = [value for part in parts for value in part]
-        # Now and then more than is kept inside the manifest: then it is a file that can be thrown away too early.
-        return pickle.dumps((values, bytes(20_000 if self._epoch % 3 else 0)))
+        # What is not kept inside the manifest is a file that can be thrown away too early.
+        in_manifest = self._bulky > 0 and self._epoch % self._bulky == 0
+        return pickle.dumps((values, bytes(0 if in_manifest else 20_000)))
 
 
 class _Committer(StagedCommitter):

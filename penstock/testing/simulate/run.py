@@ -40,11 +40,13 @@ from penstock.runtime.embedded.job import EmbeddedJob
 from penstock.testing.simulate import oracle, outside
 from penstock.testing.simulate.demon import POINTS, Deed, Demon, any_deeds
 from penstock.testing.simulate.outside import OutsideError, World
+from penstock.testing.simulate.restless import RestlessSpark
 from penstock.testing.simulate.storage import SimulatedStorage
 from penstock.testing.simulate.story import Story
 from penstock.testing.simulate.workload import Version, any_program, any_version, job_of, sinks_of
 
 _MEMORY: Final = "memory:///simulation/"
+_UNANSWERED: Final = ("answer lost", "late, of the living", "late, of the dead")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,7 @@ class _Run:
         ] = []  # lineages that were left at a savepoint, and the epoch up to which they count
         self._folders = 0
         self.storage = self._new_folder()
+        self._path: str | None = None  # the savepoint that drivers of the folder start from, if it has no checkpoint
         self.cut: set[str] = set()  # inputs that were not read to their end
         self.wrong: list[str] = []
 
@@ -181,6 +184,7 @@ class _Run:
     def _live(self, life: int, path: str | None, *, last: bool) -> tuple[str | None, bool]:
         """One life. Where the next one begins (None: at the folder), and whether the job has come to its end."""
         rng = random.Random(f"{self._seed} life {life}")
+        self._path = path
         self.version = any_version(self.program, rng, self.version)
         if self.version.removed:
             self.cut.add("b")
@@ -237,10 +241,10 @@ class _Run:
         return saved, False
 
     def new_runtime(self, job: JobDescription, rng: random.Random, crashes: CrashPlan) -> EmbeddedJob:
-        schedules: list[Literal["random", "ordered"]] = ["random", "random", "random", "ordered"]
-        schedule = rng.choice(schedules)
+        schedule: Literal["random", "ordered"] = "ordered" if rng.random() < 0.4 else "random"
         if self.program.mode is not BarrierMode.EXACTLY_ONCE:
             schedule = "random"
+        restless = RestlessSpark(random.Random(rng.random()), rng.choice([0.0, 0.01, 0.05]), self.story)
         return EmbeddedJob(
             job,
             _Master(job, self.storage, clock=self.clock),
@@ -250,6 +254,7 @@ class _Run:
             channel_capacity=rng.choice([1, 3, None]),
             max_in_flight=rng.randint(1, 3),
             crashes=crashes,
+            mischief=restless,
         )
 
     def job(self, version: Version, path: str | None) -> JobDescription:
@@ -258,18 +263,21 @@ class _Run:
 
     # ---------------------------------------------------------------- another driver
 
-    def replace_driver(self, seed: int) -> None:
+    def replace_driver(self, seed: int, *, early: bool) -> None:
         """Another driver takes the folder over while this one, cut off, believes that it owns it. It goes on for a while, and is
-        ended, or is gone."""
+        ended, or is gone. `early`: before it has a checkpoint, mostly."""
         assert self.version is not None
         rng = random.Random(f"{self._seed} driver {seed}")
         version = any_version(self.program, rng, self.version)
         version = replace(version, removed=self.version.removed)
-        dies = rng.random() < 0.6
+        dies = rng.random() < (0.85 if early else 0.6)
         left = rng.randint(1, 4)
-        gone = _Vanishing(rng.choice(list(POINTS)), rng.randint(1, 40) if dies else 0)
+        points: list[CrashPoint] = ["before-manifest", "before-run", "process", "barrier"]
+        point = rng.choice(points if early and rng.random() < 0.8 else list(POINTS))
+        times = 1 if point == "before-manifest" else rng.choice([1, 2, 2, 3, 5, 20])
+        gone = _Vanishing(point, times if dies else 0)
         self.story.tell(f"  another driver takes over: {version.describe()}")
-        other = self.new_runtime(self.job(version, None), rng, gone)
+        other = self.new_runtime(self.job(version, self._path), rng, gone)
 
         def epoch_ended(report: Any) -> None:
             nonlocal left
@@ -362,6 +370,7 @@ class _Life:
         self._stop_reported = False
         self._damaged: dict[str, bytes] = {}
         self._last_failure, self._in_a_row = ("", -1), 0
+        self._last_epoch = 0  # since the last failure
         self.replaced = False  # another driver has gone on with the job, whatever this one says of it
         self.over = False
 
@@ -369,10 +378,9 @@ class _Life:
         try:
             self._runtime.run()
         except FencedError as error:
-            own = any(fault.startswith("write of an owner: late") for fault in self._story.fired)
-            if (
-                not self.replaced and not own
-            ):  # a driver takes its own generation for another's if that was written late
+            # A driver whose renewal was carried out and not answered takes its own generation for another's: it stops, safely.
+            own = any(self._story.fired[f"write of an owner: {harm}"] for harm in _UNANSWERED)
+            if not self.replaced and not own:
                 self._run.wrong.append(f"a driver was fenced, and there was only one: {error}")
             self._ended("fenced", error)
         except JobFailedError as error:
@@ -391,14 +399,14 @@ class _Life:
 
     def _ended(self, how: str, error: BaseException) -> None:
         self._story.happened(how, f"{how}: {type(error).__name__}: {error}")
-        gives_back = "generations/" in str(error)  # a driver that cannot even look who owns the folder
-        if (
-            self.replaced
-            and how in ("job failed", "driver ended")
-            and isinstance(error, PenstockError)
-            and not gives_back
-        ):
+        blames = isinstance(error, PenstockError) and not isinstance(error, FencedError)
+        if blames and self._is_replaced() and "generations/" not in str(error) and not self._damaged:
             self._run.wrong.append(f"a driver that was replaced does not say so: {type(error).__name__}: {error}")
+
+    def _is_replaced(self) -> bool:
+        """There is a newer generation than that of this driver."""
+        newest = layout.generations(self._run.storage.inner.list(layout.GENERATIONS))
+        return self.replaced and newest[-1] > self._runtime.master.generation
 
     def _failed(self, error: BaseException) -> None:
         self._story.happened(
@@ -406,6 +414,7 @@ class _Life:
         )
         if "execution.checkpointing.timeout" in str(error):
             self._run.wrong.append(f"snapshots were awaited that nobody stores: {error}")
+        self._last_epoch = 0
         failure = (str(error), self._runtime.master.epoch)
         if failure == self._last_failure and self._in_a_row >= 3 and not self._noticed():
             self._run.wrong.append(f"nobody says that {failure} happens again and again")
@@ -417,6 +426,9 @@ class _Life:
 
     def _epoch_ended(self, report: EpochReport) -> None:
         self._in_a_row = 0
+        if report.epoch <= self._last_epoch:
+            self._run.wrong.append(f"epoch {report.epoch} came behind {self._last_epoch}, and nothing had failed")
+        self._last_epoch = report.epoch
         if self._stop_reported:
             self._run.wrong.append(f"a stop was reported, and epoch {report.epoch} was run afterwards")
         self._story.tell(
@@ -437,7 +449,7 @@ class _Life:
         requests = self._runtime.master.requests
         if deed.replaces:
             self.replaced = True
-            self._run.replace_driver(deed.detail)
+            self._run.replace_driver(deed.detail, early=True)
             return
         match deed.act:
             case "clock forward":
@@ -455,15 +467,19 @@ class _Life:
                 # The moment it is reported it may be relied on: whoever hears of it ends the job at once.
                 request = self._ask("savepoint")
                 request.answer.add_done_callback(lambda done: None if done.exception() else self._killed())
-            case "rescale":
-                requests.rescale(RescaleRequest(parallelism=deed.detail))
+            case "rescale" | "rescale, and no state can be stored":
+                rescale = RescaleRequest(parallelism=deed.detail)
+                rescale.answer.add_done_callback(self._rescaled)
+                requests.rescale(rescale)
+                if deed.act != "rescale":
+                    self.demon.refuse("write of state", 40)
             case "checkpoint":
                 requests.checkpoint(CheckpointRequest(full=bool(deed.detail)))
             case "cancel":
                 self._runtime.cancel()
             case "replaced":
                 self.replaced = True
-                self._run.replace_driver(deed.detail)
+                self._run.replace_driver(deed.detail, early=False)
                 if deed.detail % 2:  # the user ends the driver that is no longer the job's, and all it has
                     master = self._runtime.master
                     master.settings = replace(master.settings, delete_on_cancel=True)
@@ -521,6 +537,14 @@ class _Life:
         if request.stop:
             request.answer.add_done_callback(self._stopped)
         return request
+
+    def _rescaled(self, done: Any) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        self._story.happened("rescaled", f"  the job has moved at checkpoint {done.result().checkpoint}")
+        moved = done.result().before != done.result().after
+        if moved and layout.checkpoint_manifest(done.result().checkpoint) not in self._run.storage.written:
+            self._run.wrong.append(f"the job moved at checkpoint {done.result().checkpoint}, which was never completed")
 
     def _stopped(self, done: Any) -> None:
         self._stop_reported = self._stop_reported or done.exception() is None

@@ -28,8 +28,8 @@ Harm: TypeAlias = Literal[
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harmed:
     harm: Harm
-    delay: int = 1  # operations, until what is late is carried out
-    meanwhile: Callable[[], None] = lambda: None  # of what is slow
+    delay: int = 1  # operations, until what is late, or slow, is carried out
+    meanwhile: Callable[[], None] = lambda: None  # happens while who asked waits
 
 
 def kind_of(operation: str, path: str) -> str:
@@ -52,6 +52,7 @@ class SimulatedStorage:
     inner: Storage
     story: Story
     ask: Callable[[str], Harmed | None] | None = None
+    written: set[str] = field(default_factory=set)  # manifests that have been there
     _late: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
     _count: int = 0
 
@@ -63,9 +64,13 @@ class SimulatedStorage:
         self._do("put", path, lambda part: self.inner.put(path, data[: len(data) // 2] if part else data))
 
     def put_new(self, path: str, data: bytes) -> bool:
-        return bool(
-            self._do("put_new", path, lambda part: self.inner.put_new(path, data[: len(data) // 2] if part else data))
-        )
+        def carry_out(part: bool) -> bool:
+            created = self.inner.put_new(path, data[: len(data) // 2] if part else data)
+            if created and path.endswith("manifest.json"):
+                self.written.add(path)
+            return created
+
+        return bool(self._do("put_new", path, carry_out))
 
     def get(self, path: str) -> bytes:
         data: bytes = self._do("get", path, lambda part: self.inner.get(path))
@@ -104,6 +109,23 @@ class SimulatedStorage:
         self.story.happened(f"{kind}: {harmed.harm}", f"  storage: {where}: {harmed.harm}")
         return self._harm(harmed, kind, where, carry_out)
 
+    def _slowly(self, harmed: Harmed, where: str, carry_out: Callable[[bool], Any]) -> Any:
+        """It comes about in the middle of what happens meanwhile, or at its end."""
+        answers: list[Any] = []
+
+        def now() -> None:
+            if not answers:
+                self.story.tell(f"  storage: {where} is carried out now")
+                answers.append(carry_out(False))
+
+        due = (self._count + harmed.delay, now)
+        self._late.append(due)
+        harmed.meanwhile()
+        if due in self._late:
+            self._late.remove(due)
+        now()
+        return answers[0]
+
     def _harm(self, harmed: Harmed, kind: str, where: str, carry_out: Callable[[bool], Any]) -> Any:
         match harmed.harm:
             case "refused":
@@ -120,8 +142,7 @@ class SimulatedStorage:
                     carry_out(True)
                 raise StorageError(f"the demon: {where} was cut short")
             case "slow":
-                harmed.meanwhile()
-                return carry_out(False)
+                return self._slowly(harmed, where, carry_out)
             case "late, of the dead" | "late, of the living":
 
                 def afterwards() -> None:
@@ -130,6 +151,7 @@ class SimulatedStorage:
                         carry_out(False)
 
                 self._late.append((self._count + harmed.delay, afterwards))
+                harmed.meanwhile()
                 if harmed.harm == "late, of the dead":
                     raise SimulatedCrash(f"the process died while its {where} was on the way")
                 raise StorageError(f"the demon: nothing is known of {where}")

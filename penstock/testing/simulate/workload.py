@@ -43,6 +43,7 @@ class Program:
     branches: tuple[str, ...]
     idleness_ms: int | None
     lateness_ms: int
+    bulky: int  # see OutsideSink
     backend: str
     mode: BarrierMode
     settings: dict[str, Any]
@@ -94,6 +95,7 @@ def any_program(world: str, rng: random.Random) -> Program:
         branches=tuple(branches or ["counts"]),
         idleness_ms=rng.choice([None, None, 600]),
         lateness_ms=rng.choice([0, 0, 900]),
+        bulky=rng.choice([0, 1, 3]),
         backend=rng.choices(["hashmap", "rocksdb"], [149, 1])[0],
         mode=mode,
         settings={
@@ -120,7 +122,8 @@ def any_version(program: Program, rng: random.Random, before: Version | None) ->
         return replace(before, max_records=max_records)
     # A loop's operators are known by their place in the program, and two streams remain two.
     added = added and "loops" not in program.branches
-    removed = before is not None and (before.removed or removed) and not {"loops", *OF_BOTH} & set(program.branches)
+    removable = program.mode is BarrierMode.EXACTLY_ONCE and not {"loops", *OF_BOTH} & set(program.branches)
+    removed = before is not None and (before.removed or removed) and removable
     return Version(
         parallelism=parallelism,
         turned=turned,
@@ -163,7 +166,7 @@ def job_of(
         stream = stream.map(_same).uid("added")
 
     def sink(results: DataStream, name: str) -> None:
-        results.sink_to(outside.OutsideSink(program.world, f"{lineage} {name}")).uid(f"{name}-out")
+        results.sink_to(outside.OutsideSink(program.world, f"{lineage} {name}", program.bulky)).uid(f"{name}-out")
 
     for branch in program.branches:
         _BRANCHES[branch](program, version, stream, inputs, sink)
