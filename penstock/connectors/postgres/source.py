@@ -60,7 +60,7 @@ class PostgresEnumerator(KeepsConnection, SplitEnumerator):
         self._type = ""
         self._until: str | None = None
         self._after: str | None = None
-        self._started = False
+        self._started = self._planned = False
 
     def restore(self, state: Json) -> None:
         if state["version"] != _STATE_VERSION:
@@ -68,9 +68,11 @@ class PostgresEnumerator(KeepsConnection, SplitEnumerator):
                 f"PostgresSource: state of version {state['version']}, this Penstock reads {_STATE_VERSION}"
             )
         self._type, self._until, self._after = state["type"], state["until"], state["after"]
-        self._started = True
+        self._started = self._planned = True
 
     def plan(self, *, now_ms: int, max_records: int | None) -> SourcePlan:
+        if self._planned and self._after == self._until:
+            return SourcePlan(ranges=(), state=self._state(), finished=True, records=0)
         try:
             if self._connection is None:
                 self._connection = self._reading.database.connect()
@@ -100,6 +102,7 @@ class PostgresEnumerator(KeepsConnection, SplitEnumerator):
                 )
             )
             records, before, self._after = number, number, end
+        self._planned = True
         if finished:
             self.close()
         return SourcePlan(ranges=tuple(ranges), state=self._state(), finished=finished, records=records)
