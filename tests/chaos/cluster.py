@@ -108,7 +108,7 @@ class Driver:
     def kill_driver(self, rng: random.Random) -> int:
         assert self.process is not None
         pid = self._kill(self.process.pid, self.module)
-        self.process.wait(10)
+        self.process.wait(60)
         return pid
 
     def _kill(self, pid: int, command: str) -> int:

@@ -114,7 +114,7 @@ def run(
         broker.stop()
         database.remove()
     outcome.seconds = time.monotonic() - started
-    driver.wait_for(lambda: not left_behind(wall), 15, f"the end of all its processes: {left_behind(wall)}")
+    driver.wait_for(lambda: not left_behind(wall), 90, f"the end of all its processes: {left_behind(wall)}")
     return outcome
 
 

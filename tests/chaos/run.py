@@ -43,7 +43,7 @@ def run(
     master: str,
     kinds: list[str],
     records: int,
-    rate: int,
+    rate: int | None,
     seed: int,
     parallelism: int = 2,
     splits: int = 3,
@@ -52,7 +52,7 @@ def run(
 ) -> Outcome:
     rng = random.Random(seed)
     started, wall = time.monotonic(), time.time()
-    arguments = [f"records={records}", f"rate={rate}", f"parallelism={parallelism}", f"splits={splits}"]
+    arguments = [f"records={records}", f"rate={rate or ''}", f"parallelism={parallelism}", f"splits={splits}"]
     arguments += [f"spark.master={master}", "spark.task.maxFailures=8", "restart-strategy.type=fixed-delay"]
     arguments += ["restart-strategy.fixed-delay.attempts=20", "restart-strategy.fixed-delay.delay=200 ms"]
     arguments += [f"{key}={value}" for key, value in (options or {}).items()]
@@ -81,7 +81,7 @@ def run(
         a["generation"] == b["generation"] and a["job_attempt"] < b["job_attempt"] for a, b in pairwise(reports)
     )
     outcome.driver_starts = driver.starts
-    driver.wait_for(lambda: not left_behind(wall), 15, f"the end of all its processes: {left_behind(wall)}")
+    driver.wait_for(lambda: not left_behind(wall), 90, f"the end of all its processes: {left_behind(wall)}")
     return outcome
 
 

@@ -25,7 +25,7 @@ def test_a_slot_that_is_killed_is_restored_from_the_store(s3: S3Server, tmp_path
         "penstock.checkpoint.inline-threshold": "0",  # every snapshot is an object that a slot writes
         "spark.master": "local[2,4]",
         "records": str(RECORDS),
-        "rate": "4000",
+        "penstock.epoch.max-records": "800",  # 25 epochs: time enough for the kill, on any machine
     }
     driver = Driver(tmp_path, [f"{key}={value}" for key, value in options.items()], s3.environment())
     driver.start()
