@@ -20,7 +20,7 @@ class ServerProcess(ABC):
     """`stop`, `kill` (SIGKILL) and `start` again keep the data and the port. `mark` is a part of the command line that tells this
     server from every other process."""
 
-    start_timeout_s = 60.0
+    start_timeout_s = 180.0
     stop_signal = signal.SIGTERM
 
     def __init__(self, folder: Path, mark: str) -> None:
