@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 90.0
 
 
 class Topics:
