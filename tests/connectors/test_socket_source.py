@@ -26,6 +26,7 @@ from penstock.errors import JobDefinitionError, JobFailedError, PenstockError, S
 from penstock.testing.kill import Target, kill
 from tests.connectors.reading import read
 from tests.connectors.tcp import TIMEOUT_S, Server, sends
+from tests.jobmanager.jobs import eventually
 
 ROOT = Path(__file__).parents[2]
 calls: Counter[str] = Counter()
@@ -80,9 +81,19 @@ def test_a_closed_connection_is_opened_again_as_often_as_asked(receive_log: Path
     assert server.connections >= 2
 
 
+def _unread(connection: socket.socket) -> int:
+    """How many bytes lie at the other side, which is on this machine, and were not read: its receive queue in Linux's table."""
+    ends = [end[1] for end in (connection.getpeername(), connection.getsockname())]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        if [int(end.rpartition(":")[2], 16) for end in (local, remote)] == ends:
+            return int(queues.rpartition(":")[2], 16)
+    raise AssertionError("the other side is gone")
+
+
 def reset(connection: socket.socket) -> None:
-    """End a connection with a reset, once the other side has had time to read what was sent."""
-    threading.Event().wait(0.2)
+    """End a connection with a reset, once the other side has read what was sent: what it has not read would be lost."""
+    eventually(lambda: not _unread(connection), "the other side reads")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
@@ -346,7 +357,7 @@ def run_to_the_end(mode: str, server: Server, folder: Path, due: threading.Semap
         assert due.acquire(timeout=60), process.communicate(timeout=5)[1]
         assert process.poll() is None, "it ended before it could be killed"
         kill(Target.of(process.pid, command_contains="tests.connectors.socket_job"))
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     process = start(mode, server.port, folder)
     _, errors = process.communicate(timeout=90)
     assert process.returncode == 0, errors[-3000:]

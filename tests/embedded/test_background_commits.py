@@ -92,7 +92,7 @@ def test_an_epoch_runs_while_the_one_before_it_is_being_committed() -> None:
 
     def until_the_next_epoch_runs(epoch: int) -> None:
         if epoch == 1:
-            assert begun.wait(10), "epoch 2 was not begun while epoch 1 was being committed"
+            assert begun.wait(60), "epoch 2 was not begun while epoch 1 was being committed"
 
     _before_commit.append(until_the_next_epoch_runs)
     run = runtime()
@@ -116,13 +116,14 @@ def test_the_time_of_a_commit_is_in_the_report_of_the_epoch_that_waited_for_it()
 
     def take_a_while(epoch: int) -> None:
         if epoch == 2:
-            held.wait(0.05)
+            held.wait(0.5)
 
     _before_commit.append(take_a_while)
     run = runtime()
     run.run()
     reports = {report.epoch: report.commit_ms for report in run.master.reports}
-    assert reports[3] >= 45 > reports[2]
+    assert reports[3] >= 450
+    assert reports[3] == max(reports.values())
     (pair,) = run.master.reports[-1].latency
     assert pair["epochs"] == EPOCHS, "and its latency is measured like that of any other"
 
@@ -175,7 +176,7 @@ def test_an_attempt_that_was_fenced_does_not_commit_again_whatever_else_failed_m
 
     def fail(point: str, epoch: int) -> None:
         if (point, epoch) == ("before-run", 2):
-            assert fenced.wait(10)
+            assert fenced.wait(60)
             raise OSError("something else failed first")
 
     run.master.reach = fail

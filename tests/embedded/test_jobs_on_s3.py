@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from datetime import timedelta
 from pathlib import Path
 
@@ -53,14 +52,17 @@ def test_a_job_killed_with_sigkill_goes_on_from_its_checkpoint(s3: S3Server, tmp
     url = f"s3://{s3.bucket()}/jobs/clicks"
     storage = ObjectStorage(url)
     store = CheckpointStore(storage, retained=1)
-    options = {**SETTINGS, "penstock.job.dir": url, "penstock.epoch.interval": "30 ms", "records": str(RECORDS)}
-    driver = Driver(tmp_path, [f"{key}={value}" for key, value in options.items()], s3.environment())
+    options = {**SETTINGS, "penstock.job.dir": url, "records": str(RECORDS)}
+    driver = Driver(tmp_path, [f"{key}={value}" for key, value in options.items()])
+    driver.environment = s3.environment() | {"PENSTOCK_FAULT": "after-manifest:3"}
     driver.start()
-    driver.wait_for(lambda: bool(store.completed()) and store.completed()[-1] >= 3, 60, "checkpoint 3")
-    driver.kill_driver(random.Random(1))
+    driver.wait_for(lambda: not driver.running, 180, "the driver's death")
+    assert driver.process is not None
+    assert driver.process.returncode == -9, driver.log()
     killed_at = store.completed()[-1]
+    driver.environment = s3.environment()
     driver.start()
-    driver.wait_for(lambda: not driver.running, 60, "the end of the job")
+    driver.wait_for(lambda: not driver.running, 180, "the end of the job")
     assert driver.finished, driver.log()
     verify(tmp_path, RECORDS, SPLITS)
     assert 3 <= killed_at < store.completed()[-1]
