@@ -48,12 +48,15 @@ class StateChains:
         self._chains: dict[TaskId, _Chain] = {}
 
     def adopt(self, manifest: Manifest) -> None:
-        """Go on with a checkpoint's chains. A vertex whose parallelism changed starts with full snapshots."""
+        """Go on with a checkpoint's chains. A vertex whose parallelism or operators changed starts with full snapshots: a chain
+        must not keep state of operators that are elsewhere now, where they go on."""
         vertices = {v.state_id: v for v in self._graph.job.vertices.values()}
         for state in manifest.tasks:
             vertex = vertices.get(state.vertex)
             outside = any(map(is_external, state.handles))  # a savepoint: not ours to build on
-            if vertex is not None and vertex.parallelism == state.parallelism and not outside:
+            if vertex is None or outside or vertex.parallelism != state.parallelism:
+                continue
+            if state.operators == tuple(node.operator_id for node in vertex.nodes):
                 self._chains[TaskId(vertex.id, state.subtask)] = _Chain(state.handles, max(1, len(state.handles)))
 
     def lengths(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:

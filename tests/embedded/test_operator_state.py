@@ -229,3 +229,29 @@ def test_a_checkpoint_whose_epoch_failed_was_aborted(log: list[Any]) -> None:
 def test_without_checkpoints_there_is_nothing_to_tell(log: list[Any]) -> None:
     run(Listener(), script=ONE_A_DAY, schedule="ordered", parallelism=1, checkpoint_interval_ms=None)
     assert log == [1, 2, 3]
+
+
+def test_what_moves_to_another_task_and_back_is_not_found_in_both() -> None:
+    """Chained, not chained, chained: the first task goes on in between, and what its snapshots build on must not hold what
+    another task goes on with."""
+    name, storage = f"operator-state-{next(_names)}", memory_storage()
+    for chained, until in ((True, 1), (False, 3), (True, 5)):
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_parallelism(1).set_max_parallelism(8)
+        if not chained:
+            env.disable_operator_chaining()
+        source = env.from_source(ScriptedSource(SCRIPT), WatermarkStrategy.no_watermarks(), "source").uid("source")
+        source.flat_map(InThrees()).uid("threes").sink_to(ListSink(name)).uid("sink")
+        job = replace(env._describe("operator state"), job_id="job", settings=settings())
+        runtime = EmbeddedJob(job, master_of(job, storage))
+
+        def epoch_ended(report: Any, runtime: EmbeddedJob = runtime, until: int = until) -> None:
+            if report.epoch == until:
+                runtime.cancel()
+
+        runtime.master.on_report = epoch_ended
+        runtime.run()
+    passed = sorted(value for _, values in ListSink.results(name) for value in values)
+    ListSink.clear(name)
+    assert passed == sorted(set(passed))
+    assert len(passed) == 39, "of 40 records one waits"
