@@ -645,6 +645,13 @@ _WAYS_IN: Final = (
         out_of_reach=_SOCKETS_ONLY,
     ),
     Mutant(
+        name="a chain keeps the state of operators that have left it",
+        file="penstock/driver/checkpoints.py",
+        old="        and state.operators == tuple(node.operator_id for node in vertex.nodes)\n",
+        new="",
+        tests=("tests/embedded/test_operator_state.py::test_what_moves_to_another_task_and_back_is_not_found_in_both",),
+    ),
+    Mutant(
         name="a relay that cannot send does not listen",
         file="penstock/runtime/epochs/client.py",
         old="        except OSError:\n            return False",

@@ -99,11 +99,18 @@ class Topics:
         producer.begin_transaction()
         for value in values:
             producer.produce(topic, value, partition=partition)
-        producer.flush(_TIMEOUT_S)
+        assert producer.flush(_TIMEOUT_S) == 0, "the broker did not take all records"
         if commit:
             producer.commit_transaction(_TIMEOUT_S)
         else:
             producer.abort_transaction(_TIMEOUT_S)
+        self._until_decided(topic)
+
+    def _until_decided(self, topic: str) -> None:
+        """The end of a transaction returns when it is decided; its markers reach the partitions a moment later."""
+        self._until(
+            lambda: self.ends(topic) == self.ends(topic, committed=False), f"the end of transactions in {topic}"
+        )
 
     def ends(self, topic: str, *, committed: bool = True) -> dict[int, int]:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -114,10 +121,7 @@ class Topics:
 
     def committed(self, topic: str) -> dict[int, list[Message]]:
         """All messages of committed transactions, by partition, in order."""
-        # A commit returns when it is decided; its markers reach the partitions a moment later.
-        self._until(
-            lambda: self.ends(topic) == self.ends(topic, committed=False), f"the end of transactions in {topic}"
-        )
+        self._until_decided(topic)
         ends = self.ends(topic)
         consumer = Consumer(
             {
