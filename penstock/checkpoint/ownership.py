@@ -75,7 +75,8 @@ class Ownership:
             raise ProtocolError("a job folder belongs to who has acquired it, and to nobody else")
 
     def check(self) -> None:
-        """FencedError if a newer generation exists; then this driver must stop without committing or deleting anything more."""
+        """FencedError if another driver's newer generation exists; then this driver must stop without committing or deleting
+        anything more. One of its own is a renewal that was carried out and not answered: the next `renew` finds it."""
         storage, generation = self.storage, self.generation
         known = layout.generations(storage.list(layout.GENERATIONS))
         if generation not in known:
@@ -83,10 +84,15 @@ class Ownership:
                 f"generation {generation} of the job folder {storage.url} is gone; found {known}: the folder was deleted "
                 "or replaced while the job ran. Stop this driver and start the job again"
             )
-        if known[-1] > generation:
+        if known[-1] > generation and (newest := _owner(storage, known[-1])) != self.owner:
+            who = (
+                ""
+                if newest is None
+                else f" (process {newest.pid} on host {newest.host}, since {_when(newest.acquired_ms)})"
+            )
             raise FencedError(
-                f"generation {generation} of the job folder {storage.url} was replaced by {known[-1]}"
-                f"{_who(storage, known[-1])}: this driver must stop; the newer one carries the job on"
+                f"generation {generation} of the job folder {storage.url} was replaced by {known[-1]}{who}: this driver must stop; "
+                "the newer one carries the job on"
             )
 
     def release(self, *, now_ms: int | None = None) -> None:
@@ -192,12 +198,13 @@ def _refuse_if_owned(
     )
 
 
-def _who(storage: Storage, generation: Generation) -> str:
+def _owner(storage: Storage, generation: Generation) -> OwnerInfo | None:
+    """None: its file is damaged or gone, so it is not ours."""
     try:
         owner, _ = _decode(storage.get(layout.generation(generation)), layout.generation(generation))
-    except StorageError:
-        return ""
-    return f" (process {owner.pid} on host {owner.host}, since {_when(owner.acquired_ms)})"
+    except (CorruptSnapshotError, FileMissingError):
+        return None
+    return owner
 
 
 def _when(ms: int) -> str:

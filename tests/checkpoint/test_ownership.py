@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from penstock.checkpoint import layout
-from penstock.checkpoint.ownership import OwnerInfo, acquire, process_is_alive
+from penstock.checkpoint.ownership import OwnerInfo, acquire, process_is_alive, renew
 from penstock.checkpoint.storage import LocalStorage, ObjectStorage, Storage
 from penstock.errors import FencedError, StorageError
 
@@ -110,6 +110,18 @@ def test_a_creation_whose_answer_was_lost_is_recognised_as_ours(tmp_path: Path) 
             return super().put_new(path, data)
 
     assert acquire(Forgetful(tmp_path), owner(1), is_alive=alive).generation == 1
+
+
+def test_a_renewal_whose_answer_was_lost_fences_nobody_and_is_found(storage: Storage) -> None:
+    first = acquire(storage, owner(1), is_alive=dead)
+    second = renew(first)  # and the driver does not hear of it
+    first.check()
+    assert renew(first) == second
+    third = acquire(storage, owner(2), is_alive=dead)
+    for fenced in (first, second):
+        with pytest.raises(FencedError, match="replaced by 3"):
+            fenced.check()
+    third.check()
 
 
 def test_of_rivals_on_one_host_one_gets_the_folder(storage: Storage) -> None:

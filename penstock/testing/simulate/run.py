@@ -46,7 +46,6 @@ from penstock.testing.simulate.story import Story
 from penstock.testing.simulate.workload import Version, any_program, any_version, job_of, sinks_of
 
 _MEMORY: Final = "memory:///simulation/"
-_UNANSWERED: Final = ("answer lost", "late, of the living", "late, of the dead")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,9 +377,7 @@ class _Life:
         try:
             self._runtime.run()
         except FencedError as error:
-            # A driver whose renewal was carried out and not answered takes its own generation for another's: it stops, safely.
-            own = any(self._story.fired[f"write of an owner: {harm}"] for harm in _UNANSWERED)
-            if not self.replaced and not own:
+            if not self.replaced:
                 self._run.wrong.append(f"a driver was fenced, and there was only one: {error}")
             self._ended("fenced", error)
         except JobFailedError as error:
