@@ -188,11 +188,6 @@ class Task:
         """Nobody will use this subtask's state again: give its memory and local files back."""
         self.keyspace.close()
 
-    def rebind(self, settings: TaskSettings, emit: Emit) -> None:
-        """A kept subtask serves the next run: its output goes there."""
-        self.settings = settings
-        self._emit = emit
-
     def notify_checkpoints(self, completed: int | None, aborted: Sequence[int]) -> None:
         """Before an epoch begins: the newest complete checkpoint, and attempts at checkpoints that have failed. To a
         fresh object they may be old news; better twice than not at all."""
