@@ -505,6 +505,9 @@ class World:
             following = events.pop(0)
             if isinstance(following, SinksCommitted) and following.epoch == self.committing:
                 self.committing = None
+            if isinstance(following, SavepointWritten) and not self.open[following.epoch].purpose.ends_run:
+                # Until now it can be refused as well, by a job that fails: the shell does not take back that it is there.
+                del self.open[following.epoch]
             for instruction in self.machine.handle(following):
                 if isinstance(instruction, FailJob):
                     self.crash()
@@ -544,13 +547,11 @@ class World:
                 self.writing = None
                 if request is not None:
                     assert self.open.pop(epoch) is request
-            case WriteSavepoint(epoch=epoch, asked=request):
+            case WriteSavepoint(epoch=epoch):
                 wanted = [output for e in sorted(self.made) if e <= epoch for output in self.made[e]]
                 assert [o for o in self.visible if o in wanted] == wanted, "rule 2"
                 if self.rng.random() < 0.2:
                     return [SavepointFailed(epoch=epoch, reason="disk full")]
-                if not request.purpose.ends_run:
-                    del self.open[epoch]
                 return [SavepointWritten(epoch=epoch)]
             case Refuse(epoch=epoch, asked=request):
                 assert self.open.pop(epoch) is request, "each is answered once"
