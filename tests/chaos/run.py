@@ -43,7 +43,7 @@ def run(
     master: str,
     kinds: list[str],
     records: int,
-    rate: int | None,
+    rate: int,
     seed: int,
     parallelism: int = 2,
     splits: int = 3,
@@ -52,7 +52,7 @@ def run(
 ) -> Outcome:
     rng = random.Random(seed)
     started, wall = time.monotonic(), time.time()
-    arguments = [f"records={records}", f"rate={rate or ''}", f"parallelism={parallelism}", f"splits={splits}"]
+    arguments = [f"records={records}", f"rate={rate}", f"parallelism={parallelism}", f"splits={splits}"]
     arguments += [f"spark.master={master}", "spark.task.maxFailures=8", "restart-strategy.type=fixed-delay"]
     arguments += ["restart-strategy.fixed-delay.attempts=20", "restart-strategy.fixed-delay.delay=200 ms"]
     arguments += [f"{key}={value}" for key, value in (options or {}).items()]
