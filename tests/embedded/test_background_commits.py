@@ -122,8 +122,7 @@ def test_the_time_of_a_commit_is_in_the_report_of_the_epoch_that_waited_for_it()
     run = runtime()
     run.run()
     reports = {report.epoch: report.commit_ms for report in run.master.reports}
-    assert reports[3] >= 450
-    assert reports[3] == max(reports.values())
+    assert reports[3] >= 450 > reports[2]
     (pair,) = run.master.reports[-1].latency
     assert pair["epochs"] == EPOCHS, "and its latency is measured like that of any other"
 

@@ -139,16 +139,15 @@ def test_a_job_that_restarts_again_and_again_leaves_no_threads_in_its_driver(
 ) -> None:
     env = environment(configuration)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(20, 0))
-    env.set_parallelism(1)
     stream = env.from_source(
-        CollectionSource(list(range(60)), epochs=list(range(10, 60, 10))), WatermarkStrategy.no_watermarks(), "in"
+        CollectionSource(list(range(80)), epochs=list(range(10, 80, 10))), WatermarkStrategy.no_watermarks(), "in"
     )
     process = psutil.Process()
     before = process.num_threads()
-    with stream.map(FailsOnceAt(range(9, 60, 10), tmp_path)).execute_and_collect() as results:
-        assert sorted(results) == list(range(60))
-    assert len(list(tmp_path.glob("fired-*"))) == 6
-    # There may be new ones of the first job in a session, and those of the last two attempts: seven attempts' are too many.
+    with stream.map(FailsOnceAt(range(9, 80, 10), tmp_path)).execute_and_collect() as results:
+        assert sorted(results) == list(range(80))
+    assert len(list(tmp_path.glob("fired-*"))) == 8
+    # There may be new ones of the first job in a session, and those of the last two attempts: nine attempts' are too many.
     eventually(lambda: process.num_threads() <= before + 5, "the end of the attempts' threads")
 
 
