@@ -5,6 +5,7 @@ The range of a timestamp or watermark in milliseconds: Java's long, so that valu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 _NANOS_PER_MILLI: Final = 1_000_000
@@ -67,14 +68,12 @@ class Duration:
         return f"Duration({self._nanos} ns)"
 
 
+@dataclass(slots=True, unsafe_hash=True, repr=False)
 class Instant:
     """A point on the time line: seconds since the epoch plus 0 to 999,999,999 nanoseconds after that second."""
 
-    __slots__ = ("nanos", "seconds")
-
-    def __init__(self, seconds: int, nanos: int) -> None:
-        self.seconds = seconds
-        self.nanos = nanos
+    seconds: int
+    nanos: int
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
@@ -85,12 +84,6 @@ class Instant:
         # PyFlink has a branch for negative seconds whose divisor is mistyped; with nanoseconds that always count
         # forward, as here, the floor is right on both sides of the epoch.
         return self.seconds * 1000 + self.nanos // _NANOS_PER_MILLI
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Instant) and (self.seconds, self.nanos) == (other.seconds, other.nanos)
-
-    def __hash__(self) -> int:
-        return hash((Instant, self.seconds, self.nanos))
 
     def __repr__(self) -> str:
         return f"Instant<{self.seconds}, {self.nanos}>"

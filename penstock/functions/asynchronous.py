@@ -136,7 +136,28 @@ class NoRetryStrategy(AsyncRetryStrategy):
 NO_RETRY_STRATEGY: Final[AsyncRetryStrategy] = NoRetryStrategy()
 
 
-class FixedDelayRetryStrategy(AsyncRetryStrategy):
+class _LimitedRetries(AsyncRetryStrategy):
+    def __init__(
+        self,
+        max_attempts: int,
+        result_predicate: ResultPredicate | None,
+        exception_predicate: ExceptionPredicate | None,
+        **others: float,
+    ) -> None:
+        for name, value in {"max_attempts": max_attempts, **others}.items():
+            if value <= 0:
+                raise JobDefinitionError(f"a retry strategy needs {name} greater than zero, not {value}")
+        self._max_attempts = max_attempts
+        self._predicate = RetryPredicate(result_predicate, exception_predicate)
+
+    def can_retry(self, current_attempts: int) -> bool:
+        return current_attempts <= self._max_attempts  # as in Flink the first attempt is not one of them
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return self._predicate
+
+
+class FixedDelayRetryStrategy(_LimitedRetries):
     def __init__(
         self,
         max_attempts: int,
@@ -144,22 +165,14 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy):
         result_predicate: ResultPredicate | None,
         exception_predicate: ExceptionPredicate | None,
     ) -> None:
-        _positive(max_attempts=max_attempts, backoff_time_millis=backoff_time_millis)
-        self._max_attempts = max_attempts
+        super().__init__(max_attempts, result_predicate, exception_predicate, backoff_time_millis=backoff_time_millis)
         self._backoff_time_millis = backoff_time_millis
-        self._predicate = RetryPredicate(result_predicate, exception_predicate)
-
-    def can_retry(self, current_attempts: int) -> bool:
-        return current_attempts <= self._max_attempts  # as in Flink the first attempt is not one of them
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
         return self._backoff_time_millis
 
-    def get_retry_predicate(self) -> AsyncRetryPredicate:
-        return self._predicate
 
-
-class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
+class ExponentialBackoffDelayRetryStrategy(_LimitedRetries):
     """The delay follows from the number of attempts alone. PyFlink keeps the last one in the strategy, which all
     requests of a subtask share, so that there one record's retries lengthen another's."""
 
@@ -172,20 +185,9 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
         result_predicate: ResultPredicate | None,
         exception_predicate: ExceptionPredicate | None,
     ) -> None:
-        _positive(
-            max_attempts=max_attempts,
-            initial_delay=initial_delay,
-            max_retry_delay=max_retry_delay,
-            multiplier=multiplier,
-        )
-        self._max_attempts = max_attempts
-        self._initial_delay = initial_delay
-        self._max_retry_delay = max_retry_delay
-        self._multiplier = multiplier
-        self._predicate = RetryPredicate(result_predicate, exception_predicate)
-
-    def can_retry(self, current_attempts: int) -> bool:
-        return current_attempts <= self._max_attempts
+        delays = {"initial_delay": initial_delay, "max_retry_delay": max_retry_delay, "multiplier": multiplier}
+        super().__init__(max_attempts, result_predicate, exception_predicate, **delays)
+        self._initial_delay, self._max_retry_delay, self._multiplier = initial_delay, max_retry_delay, multiplier
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
         delay = self._initial_delay
@@ -195,15 +197,6 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
                 break
             delay = following
         return delay
-
-    def get_retry_predicate(self) -> AsyncRetryPredicate:
-        return self._predicate
-
-
-def _positive(**values: float) -> None:
-    for name, value in values.items():
-        if value <= 0:
-            raise JobDefinitionError(f"a retry strategy needs {name} greater than zero, not {value}")
 
 
 def empty_result_predicate(result: list[Any] | None) -> bool:

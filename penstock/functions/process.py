@@ -40,16 +40,14 @@ class ProcessFunction(Function):
 class KeyedProcessFunction(Function):
     """On a keyed stream: state and timers belong to the key of the current record."""
 
-    class Context(ABC):
+    class Context(ProcessFunction.Context):
+        """In `on_timer`, `timestamp` is the timer's."""
+
         @abstractmethod
         def get_current_key(self) -> Any: ...
 
         @abstractmethod
         def timer_service(self) -> TimerService: ...
-
-        @abstractmethod
-        def timestamp(self) -> int:
-            """The record's event time, the smallest long (-2**63) without one; in `on_timer` the timer's."""
 
     class OnTimerContext(Context):
         @abstractmethod
@@ -66,13 +64,8 @@ class KeyedProcessFunction(Function):
 class CoProcessFunction(Function):
     """On two connected streams without keys; both methods share the instance."""
 
-    class Context(ABC):
-        @abstractmethod
-        def timer_service(self) -> TimerService:
-            """Only for reading the clocks: timers need keyed streams."""
-
-        @abstractmethod
-        def timestamp(self) -> int: ...
+    class Context(ProcessFunction.Context):
+        pass
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None: ...
@@ -84,19 +77,11 @@ class CoProcessFunction(Function):
 class KeyedCoProcessFunction(Function):
     """On two connected keyed streams: both sides of one key share state and timers."""
 
-    class Context(ABC):
-        @abstractmethod
-        def get_current_key(self) -> Any: ...
+    class Context(KeyedProcessFunction.Context):
+        pass
 
-        @abstractmethod
-        def timer_service(self) -> TimerService: ...
-
-        @abstractmethod
-        def timestamp(self) -> int: ...
-
-    class OnTimerContext(Context):
-        @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+    class OnTimerContext(Context, KeyedProcessFunction.OnTimerContext):
+        pass
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None: ...

@@ -149,9 +149,7 @@ class _ReadableMap(State, Generic[K, V]):
         return iter(self.keys())
 
 
-class MapState(_ReadableMap[K, V]):
-    """A map; each entry is read, written and expires on its own."""
-
+class _WritableMap(_ReadableMap[K, V]):
     @abstractmethod
     def put(self, key: K, value: V) -> None: ...
 
@@ -169,27 +167,16 @@ class MapState(_ReadableMap[K, V]):
         self.remove(key)
 
 
+class MapState(_WritableMap[K, V]):
+    """A map; each entry is read, written and expires on its own."""
+
+
 class ReadOnlyBroadcastState(_ReadableMap[K, V]):
     """Broadcast state as the side that is not broadcast sees it."""
 
 
-class BroadcastState(ReadOnlyBroadcastState[K, V]):
+class BroadcastState(ReadOnlyBroadcastState[K, V], _WritableMap[K, V]):
     """Broadcast state as the broadcast side sees it."""
-
-    @abstractmethod
-    def put(self, key: K, value: V) -> None: ...
-
-    @abstractmethod
-    def put_all(self, dict_value: dict[K, V]) -> None: ...
-
-    @abstractmethod
-    def remove(self, key: K) -> None: ...
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
 
 
 class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made

@@ -30,20 +30,14 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
     def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]: ...
 
 
-class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """A window function that also sees time and state."""
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """A window function over a whole stream without keys that also sees state."""
 
     class Context(ABC, Generic[W2]):
         """Valid during the call it is passed to."""
 
         @abstractmethod
         def window(self) -> W2: ...
-
-        @abstractmethod
-        def current_processing_time(self) -> int: ...
-
-        @abstractmethod
-        def current_watermark(self) -> int: ...
 
         @abstractmethod
         def window_state(self) -> KeyedStateStore:
@@ -54,34 +48,29 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
             """State of this key across all its windows."""
 
     @abstractmethod
+    def process(self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]: ...
+
+    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
+        """Called when the window is dropped: after its allowed lateness, once."""
+
+
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """A window function that also sees time and state."""
+
+    class Context(ProcessAllWindowFunction.Context[W2]):
+        @abstractmethod
+        def current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def current_watermark(self) -> int: ...
+
+    @abstractmethod
     def process(
         self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]
     ) -> Iterable[OUT]: ...
 
     def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
         """Called when the window is dropped: after its allowed lateness, once."""
-
-
-class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
-    """The same over a whole stream without keys."""
-
-    class Context(ABC, Generic[W2]):
-        """Valid during the call it is passed to."""
-
-        @abstractmethod
-        def window(self) -> W2: ...
-
-        @abstractmethod
-        def window_state(self) -> KeyedStateStore: ...
-
-        @abstractmethod
-        def global_state(self) -> KeyedStateStore: ...
-
-    @abstractmethod
-    def process(self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]: ...
-
-    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
-        """Called when the window is dropped."""
 
 
 class PassThroughWindowFunction(WindowFunction[IN, IN, KEY, W]):

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.checkpoint import unpack_committables
+from penstock.connectors.files.commit import StagedFile
+from penstock.connectors.program import CollectedValues, PrintedLines
 from penstock.datastream.window import TimeWindow
 from penstock.pickling import MOVED, load_stored
 
@@ -43,6 +46,26 @@ def test_an_object_of_a_class_that_moved_is_whole() -> None:
     with pytest.raises(ModuleNotFoundError):
         pickle.loads(written)
     assert load_stored(written) == [TimeWindow(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("committable", "then"),
+    [
+        (
+            StagedFile(job_id="j", epoch=3, staged=".staging/a", final="part-3-0.csv", size=3, rows=1),
+            "penstock.connectors.file_commit",
+        ),
+        (CollectedValues(epoch=3, count=1, pickled=b"values"), "penstock.connectors.collect_sink"),
+        (PrintedLines(epoch=3, lines=("a line",)), "penstock.connectors.print_sink"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_committables_of_a_release_that_had_their_class_elsewhere_are_found(committable: object, then: str) -> None:
+    now = type(committable).__module__
+    stored = pickle.dumps([committable], protocol=0).replace(f"c{now}\n".encode(), f"c{then}\n".encode())
+    assert then.encode() in stored
+    assert now.encode() not in stored
+    assert unpack_committables(stored, sink="out") == [committable]
 
 
 def test_every_line_of_the_table_is_needed() -> None:

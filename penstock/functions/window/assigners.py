@@ -100,7 +100,43 @@ def _millis(interval: Interval | None) -> int:
     return 0 if interval is None else interval.to_milliseconds()
 
 
-class _TumblingWindows(WindowAssigner[T, TimeWindow]):
+class TimeWindows(WindowAssigner[T, TimeWindow]):
+    """Windows of time. `InEventTime` or `InProcessingTime` says which clock places records and ends windows."""
+
+    @abstractmethod
+    def _windows_at(self, time: int, element: T) -> Collection[TimeWindow]: ...
+
+    def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
+        return TimeWindowSerializer()
+
+
+class InEventTime(TimeWindows[T]):
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        return self._windows_at(event_time(timestamp, self), element)
+
+    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+        return EventTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        return True
+
+
+class InProcessingTime(TimeWindows[T]):
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        return self._windows_at(context.get_current_processing_time(), element)
+
+    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+        return ProcessingTimeTrigger()
+
+    def is_event_time(self) -> bool:
+        return False
+
+
+class _TumblingWindows(TimeWindows[T]):
     def __init__(self, size: int, offset: int) -> None:
         if abs(offset) >= size:
             raise JobDefinitionError(
@@ -110,56 +146,30 @@ class _TumblingWindows(WindowAssigner[T, TimeWindow]):
         self._size = size
         self._offset = offset
 
-    def _window_of(self, timestamp: int) -> Collection[TimeWindow]:
-        start = TimeWindow.get_window_start_with_offset(timestamp, self._offset, self._size)
-        return [time_window(start, self._size)]
-
-    def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
-        return TimeWindowSerializer()
+    def _windows_at(self, time: int, element: T) -> Collection[TimeWindow]:
+        return [time_window(TimeWindow.get_window_start_with_offset(time, self._offset, self._size), self._size)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._size}, {self._offset})"
 
 
-class TumblingEventTimeWindows(_TumblingWindows[T]):
+class TumblingEventTimeWindows(InEventTime[T], _TumblingWindows[T]):
     """Windows of `size` without gaps or overlap, in event time: [offset + n * size, offset + (n + 1) * size)."""
 
     @staticmethod
     def of(size: Interval, offset: Interval | None = None) -> TumblingEventTimeWindows[Any]:
         return TumblingEventTimeWindows(size.to_milliseconds(), _millis(offset))
 
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        return self._window_of(event_time(timestamp, self))
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class TumblingProcessingTimeWindows(_TumblingWindows[T]):
+class TumblingProcessingTimeWindows(InProcessingTime[T], _TumblingWindows[T]):
     """The same in processing time."""
 
     @staticmethod
     def of(size: Interval, offset: Interval | None = None) -> TumblingProcessingTimeWindows[Any]:
         return TumblingProcessingTimeWindows(size.to_milliseconds(), _millis(offset))
 
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        return self._window_of(context.get_current_processing_time())
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        return False
-
-
-class _SlidingWindows(WindowAssigner[T, TimeWindow]):
+class _SlidingWindows(TimeWindows[T]):
     def __init__(self, size: int, slide: int, offset: int) -> None:
         if abs(offset) >= slide or size <= 0:
             raise JobDefinitionError(
@@ -170,58 +180,32 @@ class _SlidingWindows(WindowAssigner[T, TimeWindow]):
         self._slide = slide
         self._offset = offset
 
-    def _windows_of(self, timestamp: int) -> Collection[TimeWindow]:
-        """Latest first, as Flink lists them; none when the timestamp falls between windows (slide > size)."""
-        last_start = TimeWindow.get_window_start_with_offset(timestamp, self._offset, self._slide)
-        starts = range(last_start, timestamp - self._size, -self._slide)
-        return [time_window(start, self._size) for start in starts]
-
-    def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
-        return TimeWindowSerializer()
+    def _windows_at(self, time: int, element: T) -> Collection[TimeWindow]:
+        """Latest first, as Flink lists them; none when the time falls between windows (slide > size)."""
+        last_start = TimeWindow.get_window_start_with_offset(time, self._offset, self._slide)
+        return [time_window(start, self._size) for start in range(last_start, time - self._size, -self._slide)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._size}, {self._slide}, {self._offset})"
 
 
-class SlidingEventTimeWindows(_SlidingWindows[T]):
+class SlidingEventTimeWindows(InEventTime[T], _SlidingWindows[T]):
     """Windows of `size` that start every `slide`, in event time: a record is in size / slide of them."""
 
     @staticmethod
     def of(size: Interval, slide: Interval, offset: Interval | None = None) -> SlidingEventTimeWindows[Any]:
         return SlidingEventTimeWindows(size.to_milliseconds(), slide.to_milliseconds(), _millis(offset))
 
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        return self._windows_of(event_time(timestamp, self))
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class SlidingProcessingTimeWindows(_SlidingWindows[T]):
+class SlidingProcessingTimeWindows(InProcessingTime[T], _SlidingWindows[T]):
     """The same in processing time."""
 
     @staticmethod
     def of(size: Interval, slide: Interval, offset: Interval | None = None) -> SlidingProcessingTimeWindows[Any]:
         return SlidingProcessingTimeWindows(size.to_milliseconds(), slide.to_milliseconds(), _millis(offset))
 
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        return self._windows_of(context.get_current_processing_time())
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        return False
-
-
-class CumulativeEventTimeWindows(WindowAssigner[T, TimeWindow]):
+class CumulativeEventTimeWindows(InEventTime[T]):
     """Event-time windows of `step`, 2 * `step` and so on up to `max_size`, then from the start again; in Flink they are
     CUMULATE of its SQL.
 
@@ -241,27 +225,14 @@ class CumulativeEventTimeWindows(WindowAssigner[T, TimeWindow]):
 
     @staticmethod
     def of(max_size: Interval, step: Interval, offset: Interval | None = None) -> CumulativeEventTimeWindows[Any]:
-        shift = 0 if offset is None else offset.to_milliseconds()
-        return CumulativeEventTimeWindows(max_size.to_milliseconds(), step.to_milliseconds(), shift)
+        return CumulativeEventTimeWindows(max_size.to_milliseconds(), step.to_milliseconds(), _millis(offset))
 
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
+    def _windows_at(self, time: int, element: T) -> Collection[TimeWindow]:
         """Shortest first."""
-        time = event_time(timestamp, self)
         start = TimeWindow.get_window_start_with_offset(time, self._offset, self._max_size)
         first = (time - start) // self._step + 1
         windows = [time_window(start, n * self._step) for n in range(first, self._max_size // self._step + 1)]
         return list(dict.fromkeys(windows))  # those that time cuts off are one
-
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return EventTimeTrigger()
-
-    def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
-        return TimeWindowSerializer()
-
-    def is_event_time(self) -> bool:
-        return True
 
     def __repr__(self) -> str:
         return f"CumulativeEventTimeWindows({self._max_size}, {self._step}, {self._offset})"

@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
-from penstock.common.serialization import TypeSerializer
 from penstock.common.time import Interval
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.functions.window.assigners import MergingWindowAssigner, WindowAssigner, event_time, time_window
-from penstock.functions.window.time_triggers import EventTimeTrigger, ProcessingTimeTrigger
-from penstock.functions.window.triggers import Trigger
-from penstock.functions.window.windows import TimeWindow, TimeWindowSerializer
+from penstock.functions.window.assigners import (
+    InEventTime,
+    InProcessingTime,
+    MergingWindowAssigner,
+    TimeWindows,
+    time_window,
+)
+from penstock.functions.window.windows import TimeWindow
 
 T = TypeVar("T")
 
@@ -25,46 +28,19 @@ class SessionWindowTimeGapExtractor(ABC):
         """The gap after `element` in milliseconds, more than 0."""
 
 
-class _SessionWindows(MergingWindowAssigner[T, TimeWindow]):
+class _SessionWindows(MergingWindowAssigner[T, TimeWindow], TimeWindows[T]):
     """Each record opens [t, t + gap); windows that overlap or touch merge."""
 
     @abstractmethod
     def _gap_of(self, element: T) -> int: ...
 
+    def _windows_at(self, time: int, element: T) -> Collection[TimeWindow]:
+        return [time_window(time, self._gap_of(element))]
+
     def merge_windows(
         self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
     ) -> None:
         TimeWindow.merge_windows(windows, callback)
-
-    def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
-        return TimeWindowSerializer()
-
-
-class _InEventTime(_SessionWindows[T]):
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        return [time_window(event_time(timestamp, self), self._gap_of(element))]
-
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return EventTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        return True
-
-
-class _InProcessingTime(_SessionWindows[T]):
-    def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[TimeWindow]:
-        start = context.get_current_processing_time()
-        return [TimeWindow(start, start + self._gap_of(element))]
-
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
-        return ProcessingTimeTrigger()
-
-    def is_event_time(self) -> bool:
-        return False
 
 
 class _StaticGap(_SessionWindows[T]):
@@ -97,7 +73,7 @@ class _DynamicGap(_SessionWindows[T]):
         return f"{type(self).__name__}({type(self._session_window_time_gap_extractor).__name__})"
 
 
-class EventTimeSessionWindows(_InEventTime[T], _StaticGap[T]):
+class EventTimeSessionWindows(InEventTime[T], _StaticGap[T]):
     """Sessions that end when nothing came for one gap of event time."""
 
     @staticmethod
@@ -109,7 +85,7 @@ class EventTimeSessionWindows(_InEventTime[T], _StaticGap[T]):
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class ProcessingTimeSessionWindows(_InProcessingTime[T], _StaticGap[T]):
+class ProcessingTimeSessionWindows(InProcessingTime[T], _StaticGap[T]):
     """Sessions that end when nothing came for one gap of processing time."""
 
     @staticmethod
@@ -121,7 +97,7 @@ class ProcessingTimeSessionWindows(_InProcessingTime[T], _StaticGap[T]):
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
-class DynamicEventTimeSessionWindows(_InEventTime[T], _DynamicGap[T]):
+class DynamicEventTimeSessionWindows(InEventTime[T], _DynamicGap[T]):
     """Event-time sessions whose records say how long to wait for the next."""
 
     @staticmethod
@@ -129,7 +105,7 @@ class DynamicEventTimeSessionWindows(_InEventTime[T], _DynamicGap[T]):
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class DynamicProcessingTimeSessionWindows(_InProcessingTime[T], _DynamicGap[T]):
+class DynamicProcessingTimeSessionWindows(InProcessingTime[T], _DynamicGap[T]):
     """Processing-time sessions whose records say how long to wait for the next."""
 
     @staticmethod

@@ -10,13 +10,13 @@ from penstock.common.typeinfo import Types
 from penstock.errors import JobDefinitionError
 from penstock.functions.elementwise import ReduceFunction
 from penstock.functions.state import ReducingState, ReducingStateDescriptor
-from penstock.functions.window.triggers import Trigger, TriggerResult
+from penstock.functions.window.triggers import TimelessTrigger, Trigger, TriggerResult
 from penstock.functions.window.windows import TimeWindow
 
 T = TypeVar("T")
 
 
-class EventTimeTrigger(Trigger[T, TimeWindow]):
+class EventTimeTrigger(TimelessTrigger[T, TimeWindow]):
     """Fires when the watermark passes the end of the window, and at once for every record that is late but allowed.
     The default of event-time windows."""
 
@@ -24,9 +24,6 @@ class EventTimeTrigger(Trigger[T, TimeWindow]):
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
         ctx.register_event_time_timer(window.max_timestamp())
-        return TriggerResult.CONTINUE
-
-    def on_processing_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -49,7 +46,7 @@ class EventTimeTrigger(Trigger[T, TimeWindow]):
         return EventTimeTrigger()
 
 
-class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
+class ProcessingTimeTrigger(TimelessTrigger[T, TimeWindow]):
     """Fires when processing time passes the end of the window. The default of processing-time windows."""
 
     def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -58,9 +55,6 @@ class ProcessingTimeTrigger(Trigger[T, TimeWindow]):
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.FIRE
-
-    def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
         return True
@@ -86,7 +80,7 @@ class _Min(ReduceFunction):
 _FIRE_TIME: Final = ReducingStateDescriptor("fire-time", _Min(), Types.LONG())
 
 
-class _ContinuousTrigger(Trigger[T, TimeWindow]):
+class _ContinuousTrigger(TimelessTrigger[T, TimeWindow]):
     """Fires at multiples of an interval, by timers of one of the two times."""
 
     def __init__(self, interval: int) -> None:
@@ -149,9 +143,6 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T]):
         self.register_next_fire_timestamp(time, window, ctx, fire_time)
         return TriggerResult.FIRE
 
-    def on_processing_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
     def _register(self, time: int, ctx: Trigger.TriggerContext) -> None:
         ctx.register_event_time_timer(time)
 
@@ -183,9 +174,6 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T]):
         if time < window.max_timestamp():
             self.register_next_fire_timestamp(time, window, ctx, fire_time)
         return TriggerResult.FIRE
-
-    def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
 
     def _register(self, time: int, ctx: Trigger.TriggerContext) -> None:
         ctx.register_processing_time_timer(time)

@@ -113,6 +113,16 @@ class Trigger(ABC, Generic[T, W]):
         """The window is dropped: delete its timers and clear its state."""
 
 
+class TimelessTrigger(Trigger[T, W]):
+    """A trigger to which a timer means nothing, unless a kind of it says otherwise for one of the two clocks."""
+
+    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+
 class _Sum(ReduceFunction):
     def reduce(self, value1: Any, value2: Any) -> Any:
         return value1 + value2
@@ -121,7 +131,7 @@ class _Sum(ReduceFunction):
 _COUNT: Final = ReducingStateDescriptor("count", _Sum(), Types.LONG())
 
 
-class CountTrigger(Trigger[T, W]):
+class CountTrigger(TimelessTrigger[T, W]):
     """Fires on every `window_size`-th record of a pane. It replaces firing by time: an incomplete rest stays."""
 
     def __init__(self, window_size: int) -> None:
@@ -142,12 +152,6 @@ class CountTrigger(Trigger[T, W]):
             return TriggerResult.CONTINUE
         count.clear()
         return TriggerResult.FIRE
-
-    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
         return True
@@ -193,18 +197,12 @@ def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 
 
-class NeverTrigger(Trigger[T, GlobalWindow]):
+class NeverTrigger(TimelessTrigger[T, GlobalWindow]):
     """Never fires. The default of global windows: they need a trigger of the user's choice."""
 
     def on_element(
         self, element: T, timestamp: int, window: GlobalWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_processing_time(self, time: int, window: GlobalWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: GlobalWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: GlobalWindow, ctx: Trigger.OnMergeContext) -> None:
@@ -217,7 +215,7 @@ class NeverTrigger(Trigger[T, GlobalWindow]):
 _LAST: Final = ValueStateDescriptor("last-element", Types.PICKLED_BYTE_ARRAY())
 
 
-class DeltaTrigger(Trigger[T, W]):
+class DeltaTrigger(TimelessTrigger[T, W]):
     """Fires at an element whose delta to the one that fired last, `delta_function(last, element)`, is above the
     threshold. The first element of a pane does not fire: it is what the next ones are measured by."""
 
@@ -240,12 +238,6 @@ class DeltaTrigger(Trigger[T, W]):
             return TriggerResult.CONTINUE
         last.update((element,))
         return TriggerResult.FIRE
-
-    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
-
-    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.CONTINUE
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
         """Never called: which of several last elements would be the last is not defined, so can_merge() says no."""

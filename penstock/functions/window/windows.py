@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import BinaryIO, Final, Protocol
 
 from penstock.common.serialization import TypeSerializer
@@ -96,28 +97,14 @@ def last_timestamp(end: int) -> int:
     return end - 1 if end < MAX_LONG_VALUE else MAX_LONG_VALUE
 
 
+@dataclass(slots=True, order=True, unsafe_hash=True)
 class CountWindow(Window):
     """The `id`-th group of records of a key, counted from 0."""
 
-    __slots__ = ("id",)
-
-    def __init__(self, id: int) -> None:
-        self.id = id
+    id: int
 
     def max_timestamp(self) -> int:
         return MAX_LONG_VALUE
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CountWindow) and self.id == other.id
-
-    def __hash__(self) -> int:
-        return hash((CountWindow, self.id))
-
-    def __lt__(self, other: CountWindow) -> bool:
-        return self.id < other.id
-
-    def __repr__(self) -> str:
-        return f"CountWindow(id={self.id})"
 
 
 class GlobalWindow(Window):
