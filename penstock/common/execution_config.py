@@ -13,7 +13,7 @@ _MAX_KEY_GROUPS: Final = 32768
 
 
 class ExecutionConfig:
-    """Parallelism, watermark interval, object reuse and the parameters every function can read."""
+    """The settings of a job: parallelism, key groups, object reuse, and the parameters every function can read."""
 
     PARALLELISM_DEFAULT: Final = -1  # not set: the environment's default
     PARALLELISM_UNKNOWN: Final = -2  # leave it as it is
@@ -33,9 +33,13 @@ class ExecutionConfig:
         self._task_cancellation_timeout = 180_000
 
     def get_parallelism(self) -> int:
+        """The number of subtasks of operators that do not set their own; PARALLELISM_DEFAULT if not set."""
         return self._parallelism
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
+        """Sets the number of subtasks of operators that do not set their own, as `env.set_parallelism` does.
+        PARALLELISM_UNKNOWN leaves it as it is.
+        """
         if parallelism != self.PARALLELISM_UNKNOWN:
             if parallelism < 1 and parallelism != self.PARALLELISM_DEFAULT:
                 raise ConfigurationError(
@@ -59,10 +63,11 @@ class ExecutionConfig:
         return self
 
     def get_auto_watermark_interval(self) -> int:
+        """The value of `set_auto_watermark_interval`; it has no effect."""
         return self._auto_watermark_interval
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
-        """Milliseconds between periodic watermarks; 0 turns them off."""
+        """Accepted without effect: periodic watermarks follow epochs. A negative interval is refused."""
         if interval < 0:
             raise ConfigurationError(f"The auto watermark interval cannot be negative, but is {interval}")
         self._auto_watermark_interval = interval
@@ -75,13 +80,16 @@ class ExecutionConfig:
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
+        """Each operator of a chain that shares its input with others is given copies: the default."""
         self._object_reuse = False
         return self
 
     def is_object_reuse_enabled(self) -> bool:
+        """True after `enable_object_reuse`."""
         return self._object_reuse
 
     def get_global_job_parameters(self) -> dict[str, str]:
+        """The parameters as set; a copy."""
         return dict(self._global_job_parameters)
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Any]) -> ExecutionConfig:
@@ -100,6 +108,7 @@ class ExecutionConfig:
         return self
 
     def has_generic_types_disabled(self) -> bool:
+        """True if operators without a declared output type are refused."""
         return not self._generic_types
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
@@ -114,13 +123,15 @@ class ExecutionConfig:
         return self
 
     def has_auto_generated_uids_enabled(self) -> bool:
+        """True unless operators without a uid of their own are refused."""
         return self._auto_generated_uids
 
     def is_use_snapshot_compression(self) -> bool:
+        """The value of `set_use_snapshot_compression`."""
         return self._snapshot_compression
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
-        """Accepted without effect."""
+        """True compresses snapshots (LZ4); False leaves it to `execution.checkpointing.snapshot-compression`."""
         self._snapshot_compression = use_snapshot_compression
         return self
 
@@ -130,13 +141,16 @@ class ExecutionConfig:
         return self
 
     def disable_closure_cleaner(self) -> ExecutionConfig:
+        """Accepted without effect: cloudpickle takes only what a function refers to."""
         self._closure_cleaner = False
         return self
 
     def is_closure_cleaner_enabled(self) -> bool:
+        """The value as set; it has no effect."""
         return self._closure_cleaner
 
     def get_latency_tracking_interval(self) -> int:
+        """The value of `set_latency_tracking_interval`; it has no effect."""
         return self._latency_tracking_interval
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
@@ -145,6 +159,7 @@ class ExecutionConfig:
         return self
 
     def get_task_cancellation_interval(self) -> int:
+        """The value of `set_task_cancellation_interval`; it has no effect."""
         return self._task_cancellation_interval
 
     def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
@@ -153,6 +168,7 @@ class ExecutionConfig:
         return self
 
     def get_task_cancellation_timeout(self) -> int:
+        """The value of `set_task_cancellation_timeout`; it has no effect."""
         return self._task_cancellation_timeout
 
     def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
@@ -167,6 +183,7 @@ class ExecutionConfig:
         return self
 
     def is_force_kryo_enabled(self) -> bool:
+        """Always False: there are none of Java's serializers here."""
         return False
 
     def disable_force_avro(self) -> ExecutionConfig:
@@ -174,16 +191,19 @@ class ExecutionConfig:
         return self
 
     def is_force_avro_enabled(self) -> bool:
+        """Always False: there are none of Java's serializers here."""
         return False
 
     def get_default_kryo_serializer_classes(self) -> dict[str, str]:
-        """Always empty, as are the two below."""
+        """Always empty: there are none of Java's serializers here."""
         return {}
 
     def get_registered_kryo_types(self) -> list[str]:
+        """Always empty: there are none of Java's serializers here."""
         return []
 
     def get_registered_pojo_types(self) -> list[str]:
+        """Always empty: there are none of Java's serializers here."""
         return []
 
     if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here

@@ -36,6 +36,10 @@ class JobOptions:
     PARALLELISM = ConfigOption(
         "parallelism.default", Whole(1, MAX_PARALLELISM), None,
         "parallelism of operators that set none. `env.set_parallelism` changes it", otherwise="1")
+    KEY_GROUPS = ConfigOption(
+        "pipeline.max-parallelism", Whole(1, MAX_PARALLELISM), None,
+        "the number of key groups, fixed for the life of the job's state: a restored job must keep it. `env.set_max_parallelism` "
+        "goes over it", otherwise="128, or the next power of 2 above the widest operator")
     RUNTIME_MODE = ConfigOption(
         "execution.runtime-mode", Choice(each("STREAMING", "BATCH", "AUTOMATIC")), "STREAMING",
         "`BATCH`: final results only, from bounded sources; `AUTOMATIC`: `BATCH` if all sources are bounded. "

@@ -23,6 +23,8 @@ from penstock.errors import JobDefinitionError
 
 
 class RuntimeExecutionMode(Enum):
+    """Whether a job emits results as they come about or only final ones."""
+
     STREAMING = 0  # results as they come about
     BATCH = 1  # final results only: all sources must be bounded, time stands still until the end of the input
     AUTOMATIC = 2  # batch if all sources are bounded, else streaming
@@ -47,37 +49,48 @@ class EnvironmentSettings:
         self._state_backend: StateBackend | None = None  # None: as configured
         self._restart: RestartStrategyConfiguration | None = None
         self._runtime_mode: RuntimeExecutionMode | None = None  # None: as configured
-        configured = JobOptions.PARALLELISM.get(self._configuration)
-        self._default_parallelism = configured or self.get_default_local_parallelism()
+        self._config.set_parallelism(
+            JobOptions.PARALLELISM.get(self._configuration) or self.get_default_local_parallelism()
+        )
         self._buffer_timeout = 100
         self._changelog: bool | None = None
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
 
     def get_config(self) -> ExecutionConfig:
+        """The ExecutionConfig of this environment; what is set on it counts for the next `execute`."""
         return self._config
 
     def get_checkpoint_config(self) -> CheckpointConfig:
+        """The CheckpointConfig of this environment; what is set on it counts for the next `execute`."""
         return self._checkpoint_config
 
     def configure(self, configuration: Configuration) -> None:
         """Adds to the configuration. ConfigurationError for a key or a value that is not known."""
         check(configuration.to_dict())
         self._configuration.add_all(configuration)
-        self._default_parallelism = JobOptions.PARALLELISM.get(configuration) or self._default_parallelism
+        self._config.set_parallelism(JobOptions.PARALLELISM.get(configuration) or ExecutionConfig.PARALLELISM_UNKNOWN)
 
     def get_parallelism(self) -> int:
-        return self._default_parallelism
+        """The number of subtasks of operators that do not set their own."""
+        in_code = self._config.get_parallelism()
+        return in_code if in_code > 0 else self.get_default_local_parallelism()
 
     def set_parallelism(self, parallelism: int) -> Self:
+        """Sets the number of subtasks of operators that do not set their own; at least 1."""
         if parallelism < 1:
             raise JobDefinitionError(f"the parallelism must be at least 1, not {parallelism}")
-        self._default_parallelism = parallelism
+        self._config.set_parallelism(parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
-        return self._config.get_max_parallelism()
+        """The number of key groups: as set in code, or else `pipeline.max-parallelism`; -1 if neither says."""
+        in_code = self._config.get_max_parallelism()
+        return in_code if in_code > 0 else JobOptions.KEY_GROUPS.get(self._configuration) or -1
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Sets the number of key groups, 1 to 32,768. Goes over `pipeline.max-parallelism`; a restored job must keep
+        it.
+        """
         self._config.set_max_parallelism(max_parallelism)
         return self
 
@@ -96,9 +109,11 @@ class EnvironmentSettings:
         return self
 
     def get_checkpoint_interval(self) -> int:
+        """The checkpoint interval in milliseconds; -1 when checkpointing is off."""
         return self._checkpoint_config.get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """The mode of the CheckpointConfig."""
         return self._checkpoint_config.get_checkpointing_mode()
 
     def set_state_backend(self, state_backend: StateBackend) -> Self:
@@ -124,10 +139,14 @@ class EnvironmentSettings:
                 return NamedStateBackend(name)
 
     def set_restart_strategy(self, restart_strategy: RestartStrategyConfiguration) -> Self:
+        """Says how often and how soon a failed job starts again. Goes over `restart-strategy.type` of the
+        configuration.
+        """
         self._restart = restart_strategy
         return self
 
     def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """The strategy that was set here; the fallback, which is the configuration's, if none was."""
         return self._restart if self._restart is not None else RestartStrategies.fall_back_restart()
 
     # ---------------------------------------------------------------- chaining and slots
@@ -138,6 +157,7 @@ class EnvironmentSettings:
         return self
 
     def is_chaining_enabled(self) -> bool:
+        """True unless `disable_operator_chaining` was called or `pipeline.operator-chaining.enabled` is false."""
         return JobOptions.CHAINING.get(self._configuration)
 
     def is_object_reuse_enabled(self) -> bool:
@@ -145,6 +165,7 @@ class EnvironmentSettings:
         return JobOptions.OBJECT_REUSE.get(self._configuration) or self._config.is_object_reuse_enabled()
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """True if operators may share a task although their maximal parallelisms differ, which is the default."""
         return JobOptions.CHAIN_UNEQUAL.get(self._configuration)
 
     def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
@@ -158,6 +179,7 @@ class EnvironmentSettings:
 
     @staticmethod
     def get_default_local_parallelism() -> int:
+        """The parallelism of new environments that configure none."""
         return EnvironmentSettings._local_parallelism
 
     @staticmethod
@@ -175,17 +197,21 @@ class EnvironmentSettings:
         return self
 
     def get_buffer_timeout(self) -> int:
+        """The value of `set_buffer_timeout`; it has no effect."""
         return self._buffer_timeout
 
     # ---------------------------------------------------------------- checkpoints
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """Another name of `get_checkpointing_mode`."""
         return self._checkpoint_config.get_checkpointing_mode()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
+        """The value of `CheckpointConfig.enable_unaligned_checkpoints`; it has no effect."""
         return self._checkpoint_config.is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
+        """The value of `CheckpointConfig.set_force_unaligned_checkpoints`; it has no effect."""
         return self._checkpoint_config.is_force_unaligned_checkpoints()
 
     def enable_changelog_state_backend(self, enabled: bool) -> Self:
@@ -194,6 +220,7 @@ class EnvironmentSettings:
         return self
 
     def is_changelog_state_backend_enabled(self) -> bool | None:
+        """The value of `enable_changelog_state_backend`, or None if it was not called; it has no effect."""
         return self._changelog
 
     def set_default_savepoint_directory(self, directory: str) -> Self:
@@ -202,6 +229,7 @@ class EnvironmentSettings:
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
+        """The folder of savepoints that are asked for without one; None if there is none."""
         return CheckpointingOptions.SAVEPOINT_DIR.get(self._configuration)
 
     # ---------------------------------------------------------------- end

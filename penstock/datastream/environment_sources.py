@@ -28,11 +28,12 @@ class EnvironmentSources:
     """Part of `StreamExecutionEnvironment`."""
 
     _configuration: Configuration
-    _default_parallelism: int
     _spark_frames: dict[NodeId, Any]
     _bounded_frames: set[NodeId]
 
     if TYPE_CHECKING:
+
+        def get_parallelism(self) -> int: ...
 
         def _source(
             self, operator: SourceOperator, name: str, parallelism: int, type_info: TypeInformation | None
@@ -50,7 +51,7 @@ class EnvironmentSources:
         if start > end:
             raise JobDefinitionError(f"from_sequence: the start ({start}) must not be above the end ({end})")
         source = DataGeneratorSource(
-            _Sequence(start), end - start + 1, splits=self._default_parallelism, type_info=Types.LONG()
+            _Sequence(start), end - start + 1, splits=self.get_parallelism(), type_info=Types.LONG()
         )
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
 
@@ -101,9 +102,7 @@ class EnvironmentSources:
                 "processing time only: WatermarkStrategy.no_watermarks()"
             )
         produced = type_info if type_info is not None else source.produced_type
-        return self._source(
-            SourceOperator(source, watermark_strategy), source_name, self._default_parallelism, produced
-        )
+        return self._source(SourceOperator(source, watermark_strategy), source_name, self.get_parallelism(), produced)
 
     def from_spark(
         self,
@@ -130,7 +129,7 @@ class EnvironmentSources:
                 "with_watermark_alignment"
             )
         frame, strategy, type_info = spark_source(streaming_df, split, timestamp, strategy, bounded)
-        stream = self._source(SourceOperator(None, strategy), source_name, self._default_parallelism, type_info)
+        stream = self._source(SourceOperator(None, strategy), source_name, self.get_parallelism(), type_info)
         self._spark_frames[stream._origins[0].node.id] = frame
         if bounded:
             self._bounded_frames.add(stream._origins[0].node.id)

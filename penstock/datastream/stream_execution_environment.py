@@ -14,7 +14,7 @@ import cloudpickle
 from penstock.common.absent import missing_attribute
 from penstock.common.configuration import Configuration
 from penstock.common.job import JobExecutionResult
-from penstock.common.options import JobOptions
+from penstock.common.options import CheckpointingOptions, JobOptions
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.datastream.cached_data_stream import CachedDataStream
@@ -72,6 +72,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
+        """A new environment with `configuration` and, below it, what the command that runs this program configured."""
         return StreamExecutionEnvironment(configuration)
 
     # ---------------------------------------------------------------- building
@@ -113,7 +114,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
             name=name,
             kind=kind,
             operator=operator,
-            parallelism=parallelism or self._default_parallelism,
+            parallelism=parallelism or self.get_parallelism(),
             output_type=output_type,
             stateful=stateful or any(isinstance(f, CheckpointedFunction) for f in operator.checkpointed_functions()),
             location=location,
@@ -124,7 +125,7 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
         return node
 
     def _stream_graph(self, job_name: str | None, *, pickled: bool) -> StreamGraph:
-        max_parallelism = self._config.get_max_parallelism()
+        max_parallelism = self.get_max_parallelism()
         if max_parallelism < 1:
             widest = max((node.parallelism for node in self._nodes.values()), default=1)
             max_parallelism = max(128, 1 << (widest - 1).bit_length())
@@ -224,6 +225,8 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
         settings.update(self._checkpoint_config.to_settings())
         if self._config.is_object_reuse_enabled():
             JobOptions.OBJECT_REUSE.set(settings, True)
+        if self._config.is_use_snapshot_compression():
+            settings[CheckpointingOptions.COMPRESSION.key] = "true"
         runtime = os.environ.get("PENSTOCK_RUNTIME")
         if runtime:
             JobOptions.RUNTIME.set(settings, runtime)

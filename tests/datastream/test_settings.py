@@ -113,6 +113,33 @@ def test_a_configuration_with_an_unknown_key_or_value_is_refused_where_it_is_han
     assert env.get_parallelism() == 4
 
 
+def test_the_parallelism_of_the_execution_config_is_that_of_the_environment() -> None:
+    env = StreamExecutionEnvironment(Configuration().set_integer("parallelism.default", 3))
+    assert env.get_config().get_parallelism() == 3
+    env.get_config().set_parallelism(2)
+    assert env.get_parallelism() == 2
+    assert env.from_sequence(1, 9)._node.parallelism == 2
+    env.set_parallelism(5)
+    assert env.get_config().get_parallelism() == 5
+
+
+def test_key_groups_are_configured_or_set_in_code() -> None:
+    env = StreamExecutionEnvironment(Configuration().set_integer("pipeline.max-parallelism", 48))
+    env.from_collection([1]).print()
+    assert env._stream_graph(None, pickled=False).max_parallelism == env.get_max_parallelism() == 48
+    env.set_max_parallelism(96)
+    assert env._stream_graph(None, pickled=False).max_parallelism == 96
+    with pytest.raises(ConfigurationError, match=r"'pipeline\.max-parallelism' should be .* from 1 to 32768"):
+        StreamExecutionEnvironment(Configuration().set_integer("pipeline.max-parallelism", 0))
+
+
+def test_snapshots_are_compressed_when_the_program_says_so() -> None:
+    env = StreamExecutionEnvironment()
+    assert JobSettings.of(env._effective_configuration()).snapshot_compression is None
+    env.get_config().set_use_snapshot_compression(True)
+    assert JobSettings.of(env._effective_configuration()).snapshot_compression == "lz4"
+
+
 def test_state_backends_become_options() -> None:
     rocksdb = EmbeddedRocksDBStateBackend(enable_incremental_checkpointing=False)
     rocksdb.set_db_storage_paths("/fast/1", "/fast/2")
