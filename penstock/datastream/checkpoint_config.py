@@ -13,12 +13,16 @@ from penstock.errors import ConfigurationError
 
 
 class CheckpointingMode(Enum):
+    """What a failure may do to a record's effect on state and sinks."""
+
     EXACTLY_ONCE = 0  # barriers are aligned: every record counts once
     AT_LEAST_ONCE = 1  # sinks emit at the end of every epoch: what a recovery reads again, they emit again
     AT_MOST_ONCE = 2  # not Flink's: after a failure nothing is read again, and state starts empty
 
 
 class ExternalizedCheckpointRetention(Enum):
+    """Whether the last checkpoint is kept when the job ends without finishing."""
+
     DELETE_ON_CANCELLATION = 0  # kept only if the job failed
     RETAIN_ON_CANCELLATION = 1  # kept if the job failed or was cancelled; the user removes it
     NO_EXTERNALIZED_CHECKPOINTS = 2  # never kept
@@ -52,6 +56,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         return self._path
 
     def get_max_state_size(self) -> int:
+        """The largest snapshot in bytes that this storage takes."""
         return self._max_state_size
 
     def get_savepoint_path(self) -> str | None:
@@ -98,6 +103,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return None
 
     def get_min_file_size_threshold(self) -> int:
+        """The largest snapshot in bytes that is kept in the manifest instead of a file of its own."""
         return self._DEFAULT_THRESHOLD if self._threshold < 0 else self._threshold
 
     def get_write_buffer_size(self) -> int:
@@ -136,12 +142,15 @@ class CheckpointConfig:
         self._storage: CheckpointStorage | None = None
 
     def is_checkpointing_enabled(self) -> bool:
+        """True once an interval was set."""
         return self.get_checkpoint_interval() > 0
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """The mode as set, or else as the default says: EXACTLY_ONCE."""
         return CheckpointingMode[CheckpointingOptions.MODE.get(self._set)]
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
+        """Chooses what a failure may do to a record: it counts once, at least once or at most once."""
         self._set[CheckpointingOptions.MODE.key] = checkpointing_mode.name
         return self
 
@@ -151,11 +160,15 @@ class CheckpointConfig:
         return -1 if interval is None else interval
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
+        """Turns checkpoints on: one is asked for this many milliseconds after the one before. Less than 10 ms is
+        refused.
+        """
         _at_least("checkpoint interval", checkpoint_interval, _MINIMAL_MS)
         CheckpointingOptions.INTERVAL.set(self._set, checkpoint_interval)
         return self
 
     def get_checkpoint_timeout(self) -> int:
+        """The milliseconds after which a checkpoint that is not complete is given up."""
         return CheckpointingOptions.TIMEOUT.get(self._set)
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
@@ -165,6 +178,7 @@ class CheckpointConfig:
         return self
 
     def get_min_pause_between_checkpoints(self) -> int:
+        """The least milliseconds between the end of a checkpoint and the start of the next."""
         return CheckpointingOptions.MIN_PAUSE.get(self._set)
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
@@ -174,14 +188,17 @@ class CheckpointConfig:
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
+        """How many checkpoints may be under way at once."""
         return CheckpointingOptions.MAX_CONCURRENT.get(self._set)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
+        """Lets this many checkpoints be under way at once; at least 1."""
         _at_least("maximum of concurrent checkpoints", max_concurrent_checkpoints, 1)
         CheckpointingOptions.MAX_CONCURRENT.set(self._set, max_concurrent_checkpoints)
         return self
 
     def is_fail_on_checkpointing_errors(self) -> bool:
+        """True if the first checkpoint that fails makes the job fail."""
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
@@ -189,6 +206,7 @@ class CheckpointConfig:
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else _MAX_INT)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
+        """How many checkpoints may fail in a row before the job does."""
         return CheckpointingOptions.TOLERABLE_FAILURES.get(self._set)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
@@ -200,45 +218,55 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
+        """Says whether the last checkpoint is kept when the job is cancelled or fails."""
         self._retention = retention_mode
         self._set[CheckpointingOptions.DELETE_ON_CANCEL.key] = retention_mode.name
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        """The retention as set here; NO_EXTERNALIZED_CHECKPOINTS if it was not."""
         return self._retention
 
     def is_externalized_checkpoints_enabled(self) -> bool:
+        """True if the last checkpoint is kept when the job fails."""
         return self._retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
+        """The value of `enable_unaligned_checkpoints`; it has no effect."""
         return self._unaligned
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Barriers overtake records, which become channel state. Only with EXACTLY_ONCE."""
+        """Accepted without effect: the barriers of a program are aligned. Only the simulator knows unaligned ones."""
         self._unaligned = enabled
         return self
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
+        """Takes `enable_unaligned_checkpoints` back."""
         return self.enable_unaligned_checkpoints(False)
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
+        """The value of `set_aligned_checkpoint_timeout`; it has no effect."""
         return self._aligned_timeout
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
-        """Start aligned, and go on unaligned after this long; zero: unaligned from the start."""
+        """Accepted without effect, as `enable_unaligned_checkpoints` is."""
         self._aligned_timeout = alignment_timeout
         return self
 
     def get_alignment_timeout(self) -> Duration:
+        """Flink's older name of `get_aligned_checkpoint_timeout`."""
         return self.get_aligned_checkpoint_timeout()
 
     def set_alignment_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
+        """Flink's older name of `set_aligned_checkpoint_timeout`."""
         return self.set_aligned_checkpoint_timeout(alignment_timeout)
 
     def is_force_unaligned_checkpoints(self) -> bool:
+        """The value of `set_force_unaligned_checkpoints`; it has no effect."""
         return self._force_unaligned
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
+        """Accepted without effect, as `enable_unaligned_checkpoints` is."""
         self._force_unaligned = force_unaligned_checkpoints
         return self
 
@@ -250,9 +278,13 @@ class CheckpointConfig:
         return self
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
+        """Writes checkpoints to this folder or URL, as `set_checkpoint_storage(FileSystemCheckpointStorage(path))`
+        does.
+        """
         return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
 
     def get_checkpoint_storage(self) -> CheckpointStorage | None:
+        """The storage that was set here; None if the configuration decides."""
         return self._storage
 
     def to_settings(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from penstock.common.absent import missing_name
+from penstock.common.absent import missing_attribute, missing_name
 from penstock.common.options import CheckpointingOptions, StateBackendOptions
 from penstock.errors import ConfigurationError
 
@@ -64,7 +64,13 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._incremental = enable_incremental_checkpointing
         self._db_storage_paths: list[str] = []
 
+    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)
+
     def is_incremental_checkpoints_enabled(self) -> bool:
+        """False only if the backend was made with `enable_incremental_checkpointing=False`."""
         return self._incremental is not False
 
     def set_db_storage_paths(self, *paths: str) -> None:
@@ -72,6 +78,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._db_storage_paths = list(paths)
 
     def get_db_storage_paths(self) -> list[str]:
+        """The folders that were set for the databases; empty if the configuration decides."""
         return list(self._db_storage_paths)
 
     def to_settings(self) -> dict[str, str]:
@@ -111,6 +118,7 @@ class MemoryStateBackend(HashMapStateBackend):
         self._checkpoint_path = checkpoint_path
 
     def get_max_state_size(self) -> int:
+        """The largest snapshot in bytes that a checkpoint takes."""
         return self._max_state_size
 
     def to_settings(self) -> dict[str, str]:
@@ -141,6 +149,7 @@ class FsStateBackend(HashMapStateBackend):
         self._threshold = file_state_size_threshold
 
     def get_checkpoint_path(self) -> str:
+        """The folder of the checkpoints."""
         return self._checkpoint_path
 
     def to_settings(self) -> dict[str, str]:
