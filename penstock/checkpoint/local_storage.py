@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.common.secrets import make_private
-from penstock.common.storage import TEMPORARY_PREFIX, FileMissingError, checked_path
+from penstock.common.storage import TEMPORARY_PREFIX, FileMissingError, Storage, checked_path
 from penstock.errors import StorageError
 
 _FOLDER_RETRIES = 16
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """A folder on a file system; for a job on several hosts, one that all of them mount at the same path.
 
     `create` makes the root when it is missing. Copies that arrive pickled never do: on a host where the shared folder

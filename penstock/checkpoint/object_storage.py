@@ -13,7 +13,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import MemoryStore, from_url
 
-from penstock.common.storage import FileMissingError, checked_path
+from penstock.common.storage import FileMissingError, Storage, checked_path
 from penstock.errors import StorageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ RETRY: RetryConfig = {
 _memory_stores: dict[str, MemoryStore] = {}
 
 
-class ObjectStorage:
+class ObjectStorage(Storage):
     """Any store that obstore reaches by url. Credentials and endpoints come from the usual environment variables
     (AWS_*, GOOGLE_*, AZURE_*), on every host. memory:/// lives in one process: for tests."""
 
@@ -117,7 +117,7 @@ class ObjectStorage:
             ) from error
 
 
-class DriverStorage:
+class DriverStorage(Storage):
     """The memory of the driver: for small jobs that need to survive slots, not their driver. It refuses what is too large for that.
     Slots reach it through the registry."""
 

@@ -143,8 +143,9 @@ class CollectedValues:
 
 
 class CollectSink(Sink):
-    accepts_columns = False
     """Values go through checkpoints and the driver's memory: for tests, notebooks and small results."""
+
+    accepts_columns = False
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _CollectWriter()
@@ -199,13 +200,14 @@ class PrintedLines:
 
 
 class PrintSink(Sink):
-    accepts_columns = False
     """Prints each value on the driver's standard output when its epoch is committed.
 
     As in Flink a line is `value`, `2> value` from the second of several subtasks, `id> value` or `id:2> value` with a
     sink identifier. A terminal cannot be asked what it has shown: an epoch that was printed just before the driver
     died, and whose commit it had not logged, is printed again by its successor. No committer prints an epoch twice.
     """
+
+    accepts_columns = False
 
     def __init__(self, sink_identifier: str | None = None) -> None:
         self._identifier = sink_identifier

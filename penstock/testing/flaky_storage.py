@@ -25,7 +25,7 @@ class StorageFault:
     path_contains: str = ""
 
 
-class FlakyStorage:
+class FlakyStorage(Storage):
     """Wraps any Storage. `fired` is the proof; `on_slow` stands for the time that passes."""
 
     def __init__(

@@ -31,7 +31,7 @@ def serve_storage(storage: Storage | None, asked: StorageCall) -> StorageAnswer:
         return StorageAnswer(error=as_text(error))
 
 
-class RemoteStorage:
+class RemoteStorage(Storage):
     """Safe to use from several threads: each call has a connection of its own; they are few and small."""
 
     def __init__(self, url: str, host: str, port: int, token: str, *, timeout_s: float = _TIMEOUT_S) -> None:

@@ -46,7 +46,7 @@ def kind_of(operation: str, path: str) -> str:
 
 
 @dataclass(slots=True)
-class SimulatedStorage:
+class SimulatedStorage(Storage):
     """Any Storage. `ask` is the demon, by the kind of the operation; None: nobody harms anything."""
 
     inner: Storage
