@@ -19,7 +19,8 @@ class Accumulator(ABC, Generic[V, R]):
     """Must be picklable. `merge` must not depend on order or grouping."""
 
     @abstractmethod
-    def add(self, value: V) -> None: ...
+    def add(self, value: V) -> None:
+        """Adds a value in this subtask."""
 
     @abstractmethod
     def get_local_value(self) -> R:
@@ -101,26 +102,38 @@ class _Maximum(_Folded[Any]):
 
 
 class IntMinimum(_Minimum):
+    """The smallest int that was added; 2³¹ − 1, Java's largest, when nothing was."""
+
     _empty = 2**31 - 1  # Java's largest int, as in Flink
 
 
 class IntMaximum(_Maximum):
+    """The largest int that was added; −2³¹, Java's smallest, when nothing was."""
+
     _empty = -(2**31)
 
 
 class LongMinimum(_Minimum):
+    """The smallest int that was added; 2⁶³ − 1, Java's largest long, when nothing was."""
+
     _empty = 2**63 - 1
 
 
 class LongMaximum(_Maximum):
+    """The largest int that was added; −2⁶³, Java's smallest long, when nothing was."""
+
     _empty = -(2**63)
 
 
 class DoubleMinimum(_Minimum):
+    """The smallest float that was added; infinity when nothing was."""
+
     _empty = float("inf")
 
 
 class DoubleMaximum(_Maximum):
+    """The largest float that was added; minus infinity when nothing was."""
+
     _empty = float("-inf")
 
 

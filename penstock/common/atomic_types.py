@@ -56,6 +56,8 @@ class TypeInformation:
 
 
 class BasicType(Enum):
+    """The basic types, each with Java's name of it."""
+
     STRING = "String"
     BYTE = "Byte"
     BOOLEAN = "Boolean"

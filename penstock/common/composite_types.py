@@ -44,6 +44,7 @@ class ListTypeInfo(_ElementsTypeInfo):
 
     @property
     def elem_type(self) -> TypeInformation:
+        """The type of the elements."""
         return self._element_type
 
 
@@ -121,6 +122,7 @@ class _FieldsTypeInfo(TypeInformation):
         return self._field_types
 
     def get_field_names(self) -> list[str]:
+        """The names of the fields in their order; f0, f1 … where none were given."""
         return [f"f{index}" for index in range(len(self._field_types))]
 
     def to_arrow(self) -> pa.DataType | None:

@@ -25,6 +25,7 @@ class ConfigOption(Generic[T]):
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """The key and its older names, the newest first."""
         return (self.key, *self.older)
 
     def get(self, configuration: Configuration | Mapping[str, str]) -> T:
@@ -64,6 +65,12 @@ class ConfigOptions:
 
     @staticmethod
     def key(key: str) -> ConfigOptions.OptionBuilder:
+        """Starts an option with this key.
+
+        Example:
+
+            RETRIES = ConfigOptions.key("my.retries").int_type().default_value(3)
+        """
         return ConfigOptions.OptionBuilder(key)
 
     class OptionBuilder:

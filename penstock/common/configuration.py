@@ -20,38 +20,51 @@ class Configuration:
 
     @classmethod
     def from_dict(cls, map: Mapping[str, str]) -> Configuration:
+        """A configuration with these pairs."""
         configuration = cls()
         configuration._values.update(map)
         return configuration
 
     def get_string(self, key: str, default_value: str) -> str:
+        """The value as text; `default_value` if the key is not set."""
         return self._read(key, TEXT, default_value)
 
     def set_string(self, key: str, value: str) -> Configuration:
+        """Sets a key to a text."""
         return self.set_raw(key, value)
 
     def get_integer(self, key: str, default_value: int) -> int:
+        """The value as an int; `default_value` if the key is not set. ConfigurationError if it is no whole number."""
         return self._read(key, INTEGER, default_value)
 
     def set_integer(self, key: str, value: int) -> Configuration:
+        """Sets a key to an int; anything else is refused."""
         return self.set_raw(key, INTEGER.read(key, to_str(value)))
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
+        """The value as a bool; `default_value` if the key is not set. ConfigurationError if it is neither true nor
+        false.
+        """
         return self._read(key, BOOLEAN, default_value)
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
+        """Sets a key to a bool; anything else is refused."""
         return self.set_raw(key, BOOLEAN.read(key, to_str(value)))
 
     def get_float(self, key: str, default_value: float) -> float:
+        """The value as a float; `default_value` if the key is not set. ConfigurationError if it is no number."""
         return self._read(key, FLOAT, float(default_value))
 
     def set_float(self, key: str, value: float) -> Configuration:
+        """Sets a key to a float; anything else is refused."""
         return self.set_raw(key, FLOAT.read(key, to_str(value)))
 
     def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
+        """The value as bytes, which are hexadecimal as text; `default_value` if the key is not set."""
         return bytearray(self._read(key, HEXADECIMAL, default_value))
 
     def set_bytearray(self, key: str, value: bytearray) -> Configuration:
+        """Sets a key to bytes."""
         return self.set_raw(key, bytes(value))
 
     def _read(self, key: str, type: OptionType[V], default: V) -> V:
@@ -63,15 +76,18 @@ class Configuration:
         return self._values.get(key)
 
     def set_raw(self, key: str, value: ConfigurationValue) -> Configuration:
+        """Sets a key without a check of the value. An empty key is refused."""
         if not key:
             raise ConfigurationError(f"A configuration key must not be empty; its value would have been {value!r}")
         self._values[key] = value
         return self
 
     def key_set(self) -> set[str]:
+        """The keys that are set."""
         return set(self._values)
 
     def contains_key(self, key: str) -> bool:
+        """True if the key is set; older names of an option are keys of their own here."""
         return key in self._values
 
     def remove_config(self, key: str) -> bool:
@@ -84,9 +100,11 @@ class Configuration:
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+        """Adds all pairs to `target_dict`, values as text."""
         target_dict.update(self.to_dict())
 
     def to_dict(self) -> dict[str, str]:
+        """All pairs, values as text. Secrets are not hidden; `str(configuration)` hides them."""
         return {key: to_str(value) for key, value in self._values.items()}
 
     @staticmethod
@@ -120,6 +138,7 @@ class Configuration:
 
 
 def to_str(value: ConfigurationValue) -> str:
+    """The text form of a value: `true` or `false` for a bool, hexadecimal for bytes."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 
 class JobStatus(Enum):
+    """Where a job is in its life."""
+
     CREATED = 0  # received, no task runs yet
     RUNNING = 1
     FAILING = 2  # failed; its tasks are being ended
@@ -53,6 +55,7 @@ class JobExecutionResult:
         self._accumulators = dict(accumulators or {})
 
     def get_job_id(self) -> JobID:
+        """The id of the job."""
         return self._job_id
 
     def get_net_runtime(self) -> int:
@@ -64,6 +67,7 @@ class JobExecutionResult:
         return self._accumulators.get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
+        """The final values of all accumulators, by name."""
         return dict(self._accumulators)
 
     def __str__(self) -> str:
@@ -92,9 +96,11 @@ class CompletableFuture(Generic[T]):
         return self._future.cancel()
 
     def cancelled(self) -> bool:
+        """True if the future was cancelled before it was done."""
         return self._future.cancelled()
 
     def done(self) -> bool:
+        """True if the result or an exception is there, or the future was cancelled."""
         return self._future.done()
 
     def result(self) -> T:

@@ -14,17 +14,20 @@ class MetricGroup(ABC):
         """A group inside this one; with `extra`, the key `name` with the value `extra`."""
 
     @abstractmethod
-    def counter(self, name: str) -> Counter: ...
+    def counter(self, name: str) -> Counter:
+        """The counter of this name."""
 
     @abstractmethod
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
         """`obj` is called, in the subtask's thread, whenever metrics are reported."""
 
     @abstractmethod
-    def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter: ...
+    def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
+        """The meter of this name; its rate is over the last `time_span_in_seconds`."""
 
     @abstractmethod
-    def distribution(self, name: str) -> Distribution: ...
+    def distribution(self, name: str) -> Distribution:
+        """The distribution of this name."""
 
 
 class Metric(ABC):  # noqa: B024 - a marker, as in PyFlink
@@ -32,28 +35,36 @@ class Metric(ABC):  # noqa: B024 - a marker, as in PyFlink
 
 
 class Counter(Metric):
-    @abstractmethod
-    def inc(self, n: int = 1) -> None: ...
+    """A number that goes up and down."""
 
     @abstractmethod
-    def dec(self, n: int = 1) -> None: ...
+    def inc(self, n: int = 1) -> None:
+        """Adds `n`."""
 
     @abstractmethod
-    def get_count(self) -> int: ...
+    def dec(self, n: int = 1) -> None:
+        """Subtracts `n`."""
+
+    @abstractmethod
+    def get_count(self) -> int:
+        """The number now, in this subtask."""
 
 
 class Meter(Metric):
     """Events per second."""
 
     @abstractmethod
-    def mark_event(self, value: int = 1) -> None: ...
+    def mark_event(self, value: int = 1) -> None:
+        """Says that `value` events happened now."""
 
     @abstractmethod
-    def get_count(self) -> int: ...
+    def get_count(self) -> int:
+        """How many events were marked, in this subtask."""
 
 
 class Distribution(Metric):
     """Sum, count, minimum, maximum and mean of what it was given."""
 
     @abstractmethod
-    def update(self, value: int) -> None: ...
+    def update(self, value: int) -> None:
+        """Adds a value."""

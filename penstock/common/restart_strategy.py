@@ -153,10 +153,12 @@ class RestartStrategies:
 
     @staticmethod
     def no_restart() -> NoRestartStrategyConfiguration:
+        """The first failure ends the job."""
         return RestartStrategies.NoRestartStrategyConfiguration()
 
     @staticmethod
     def fall_back_restart() -> FallbackRestartStrategyConfiguration:
+        """The strategy of the configuration (`restart-strategy.type`)."""
         return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
@@ -172,6 +174,9 @@ class RestartStrategies:
     def failure_rate_restart(
         failure_rate: int, failure_interval: int | timedelta, delay_interval: int | timedelta
     ) -> FailureRateRestartStrategyConfiguration:
+        """Starts the job again after `delay_interval`, unless it failed more than `failure_rate` times within
+        `failure_interval`. Intervals are milliseconds or timedeltas.
+        """
         return RestartStrategies.FailureRateRestartStrategyConfiguration(
             failure_rate, _as_timedelta(failure_interval), _as_timedelta(delay_interval)
         )

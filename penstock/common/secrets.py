@@ -30,11 +30,14 @@ PROOF_BYTES = 32
 
 
 class Side(Enum):
+    """Which end of a connection made a proof, so that one end's cannot be sent back as the other's."""
+
     CLIENT = b"client"
     SERVER = b"server"
 
 
 def nonce() -> bytes:
+    """Random bytes that are used once."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
@@ -47,6 +50,7 @@ def proof(token: str, side: Side, *facts: bytes) -> bytes:
 
 
 def proves(given: bytes, token: str, side: Side, *facts: bytes) -> bool:
+    """True if `given` is the proof of these facts; takes the same time whatever is wrong."""
     return hmac.compare_digest(given, proof(token, side, *facts))
 
 
@@ -93,18 +97,19 @@ def is_secret(key: str) -> bool:
 
 
 def hide_secrets(values: Mapping[str, str]) -> dict[str, str]:
-    """Settings for eyes."""
+    """Settings as they may be shown: the values of secrets are starred out."""
     return {key: hide_secret(key, value) for key, value in values.items()}
 
 
 def hide_secret(key: str, value: str) -> str:
+    """A setting's value as it may be shown: starred out if the key or the value's shape says that it is a secret."""
     if is_secret(key) and value.strip().lower() not in ("true", "false", ""):  # switches give nothing away
         return HIDDEN
     return hide_in_text(value)
 
 
 def hide_in_text(text: str) -> str:
-    """A message for eyes: passwords inside addresses, connection strings and the like are starred out."""
+    """A message as it may be shown: passwords inside addresses, connection strings and the like are starred out."""
     lowered = text.lower()
     for needles, pattern, shown in _SHAPES:
         if any(needle in lowered for needle in needles):

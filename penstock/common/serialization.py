@@ -23,7 +23,8 @@ class SerializationSchema(ABC):
     """Records to messages. Instances travel pickled to the slots."""
 
     @abstractmethod
-    def serialize(self, element: Any) -> bytes: ...
+    def serialize(self, element: Any) -> bytes:
+        """The message for a record. An exception fails the job."""
 
 
 class DeserializationSchema(ABC):
@@ -34,6 +35,7 @@ class DeserializationSchema(ABC):
         """The record in `message`; None drops it. An exception fails the job and names the message."""
 
     def get_produced_type(self) -> TypeInformation:
+        """The type of the records; pickled unless a subclass says otherwise."""
         return Types.PICKLED_BYTE_ARRAY()
 
 

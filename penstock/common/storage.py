@@ -38,7 +38,8 @@ class Storage(Protocol):
         """The whole file. FileMissingError if it is not there, StorageError if it cannot be read."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """True if the file is there. StorageError if that cannot be told."""
 
     def list(self, prefix: str) -> list[str]:
         """Every file in the folder `prefix` and below (`""`: everything), sorted by path."""

@@ -22,29 +22,36 @@ class Duration:
 
     @staticmethod
     def of_days(days: int) -> Duration:
+        """A duration of this many days of 24 hours."""
         return Duration.of_hours(days * 24)
 
     @staticmethod
     def of_hours(hours: int) -> Duration:
+        """A duration of this many hours."""
         return Duration.of_minutes(hours * 60)
 
     @staticmethod
     def of_minutes(minutes: int) -> Duration:
+        """A duration of this many minutes."""
         return Duration.of_seconds(minutes * 60)
 
     @staticmethod
     def of_seconds(seconds: int) -> Duration:
+        """A duration of this many seconds."""
         return Duration(seconds * _NANOS_PER_SECOND)
 
     @staticmethod
     def of_millis(millis: int) -> Duration:
+        """A duration of this many milliseconds."""
         return Duration(millis * _NANOS_PER_MILLI)
 
     @staticmethod
     def of_nanos(nanos: int) -> Duration:
+        """A duration of this many nanoseconds."""
         return Duration(nanos)
 
     def to_nanos(self) -> int:
+        """The duration in nanoseconds."""
         return self._nanos
 
     def to_millis(self) -> int:
@@ -77,10 +84,12 @@ class Instant:
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
+        """The instant this many milliseconds after the epoch; before it if negative."""
         seconds, millis = divmod(epoch_milli, 1000)
         return Instant(seconds, millis * _NANOS_PER_MILLI)
 
     def to_epoch_milli(self) -> int:
+        """The milliseconds since the epoch, rounded down."""
         # PyFlink has a branch for negative seconds whose divisor is mistyped; with nanoseconds that always count
         # forward, as here, the floor is right on both sides of the epoch.
         return self.seconds * 1000 + self.nanos // _NANOS_PER_MILLI
@@ -98,26 +107,32 @@ class Time:
         self._milliseconds = milliseconds
 
     def to_milliseconds(self) -> int:
+        """The interval in milliseconds."""
         return self._milliseconds
 
     @staticmethod
     def milliseconds(milliseconds: int) -> Time:
+        """An interval of this many milliseconds."""
         return Time(milliseconds)
 
     @staticmethod
     def seconds(seconds: int) -> Time:
+        """An interval of this many seconds."""
         return Time.milliseconds(seconds * 1000)
 
     @staticmethod
     def minutes(minutes: int) -> Time:
+        """An interval of this many minutes."""
         return Time.seconds(minutes * 60)
 
     @staticmethod
     def hours(hours: int) -> Time:
+        """An interval of this many hours."""
         return Time.minutes(hours * 60)
 
     @staticmethod
     def days(days: int) -> Time:
+        """An interval of this many days of 24 hours."""
         return Time.hours(days * 24)
 
     def __eq__(self, other: object) -> bool:

@@ -54,98 +54,127 @@ class Types:
 
     @staticmethod
     def STRING() -> TypeInformation:
+        """A `str`."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
     def BYTE() -> TypeInformation:
+        """An `int` of 8 bits."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def BOOLEAN() -> TypeInformation:
+        """A `bool`."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
     def SHORT() -> TypeInformation:
+        """An `int` of 16 bits."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
     def INT() -> TypeInformation:
+        """An `int` of 32 bits."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
     def LONG() -> TypeInformation:
+        """An `int` of 64 bits."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
     def FLOAT() -> TypeInformation:
+        """A `float` of 32 bits: values lose precision on the way."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
     def DOUBLE() -> TypeInformation:
+        """A `float`."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
     def CHAR() -> TypeInformation:
+        """A `str` of one character."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
     def BIG_INT() -> TypeInformation:
+        """An `int` of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
     def BIG_DEC() -> TypeInformation:
+        """A `decimal.Decimal`."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
     def INSTANT() -> TypeInformation:
+        """An `Instant`."""
         return BasicTypeInfo(BasicType.INSTANT)
 
     @staticmethod
     def SQL_DATE() -> TypeInformation:
+        """A `datetime.date`."""
         return DateTypeInfo()
 
     @staticmethod
     def SQL_TIME() -> TypeInformation:
+        """A `datetime.time` without a time zone."""
         return TimeTypeInfo()
 
     @staticmethod
     def SQL_TIMESTAMP() -> TypeInformation:
+        """A `datetime.datetime` without a time zone; one with a zone is refused."""
         return TimestampTypeInfo()
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> TypeInformation:
+        """Any picklable Python object: the type of a stream that declares none."""
         return PickledBytesTypeInfo()
 
     @staticmethod
     def ROW(field_types: list[TypeInformation]) -> RowTypeInfo:
+        """A `Row` with fields of these types, named f0, f1 …"""
         return RowTypeInfo(field_types)
 
     @staticmethod
     def ROW_NAMED(field_names: list[str], field_types: list[TypeInformation]) -> RowTypeInfo:
+        """A `Row` with fields of these names and types.
+
+        Example:
+
+            Types.ROW_NAMED(["user", "amount"], [Types.STRING(), Types.DOUBLE()])
+        """
         return RowTypeInfo(field_types, field_names)
 
     @staticmethod
     def TUPLE(field_types: list[TypeInformation]) -> TupleTypeInfo:
+        """A `tuple` with fields of these types."""
         return TupleTypeInfo(field_types)
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """A `list` of numbers, booleans or characters without None; of BYTE: `bytes`."""
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
     def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """A `list` of basic values; None is allowed."""
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod
     def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """A `list` of values of any one type."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod
     def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> TypeInformation:
+        """A `dict` with keys and values of these types."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
     def LIST(element_type_info: TypeInformation) -> TypeInformation:
+        """A `list` with elements of this type."""
         return ListTypeInfo(element_type_info)
 
 
@@ -182,10 +211,12 @@ _NAMED: list[tuple[pa.DataType, TypeInformation]] = [
 
 
 def type_of_arrow(kind: pa.DataType) -> TypeInformation:
+    """The type that travels as this type of Arrow's."""
     return next((named for arrow, named in _NAMED if arrow == kind), None) or ArrowTypeInfo(kind)
 
 
 def row_type_of(schema: pa.Schema) -> RowTypeInfo:
+    """The row type with the names and types of this schema."""
     return RowTypeInfo([type_of_arrow(field.type) for field in schema], list(schema.names))
 
 

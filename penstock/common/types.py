@@ -70,17 +70,21 @@ class Row:
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+        """A row of this kind, with values by position or by name."""
         row = Row(*args, **kwargs)
         row.set_row_kind(row_kind)
         return row
 
     def get_row_kind(self) -> RowKind:
+        """What the row says about its key: inserted, updated (before or after) or deleted."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
+        """Changes the kind of the row."""
         self._row_kind = row_kind
 
     def set_field_names(self, field_names: list[str]) -> None:
+        """Names the values, in their order."""
         self._fields = list(field_names)
 
     def get_fields_by_names(self, names: list[str]) -> list[Any]:

@@ -176,6 +176,17 @@ class WatermarkStrategy:
         return WatermarkStrategy(generator=CustomGenerator(factory))
 
     def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
+        """Takes event timestamps from the records with `timestamp_assigner.extract_timestamp(value,
+        record_timestamp)`, in milliseconds. Without it the source's timestamps count.
+
+        Example:
+
+            class PaymentTime(TimestampAssigner):
+                def extract_timestamp(self, value, record_timestamp):
+                    return value.paid_at_ms
+
+            WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(PaymentTime())
+        """
         if not callable(getattr(timestamp_assigner, "extract_timestamp", None)):
             raise JobDefinitionError(
                 f"{timestamp_assigner!r} is not a TimestampAssigner: pass an object with a method "

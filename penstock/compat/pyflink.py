@@ -107,6 +107,7 @@ _finder: Final = _AliasFinder()
 
 
 def installed() -> bool:
+    """True after `install` and before `uninstall`."""
     return _finder in sys.meta_path
 
 

@@ -50,6 +50,9 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Like `unordered_wait`; a request that `async_retry_strategy` calls failed is sent again until it succeeds,
+        the strategy gives up or `timeout` is over.
+        """
         return _apply(data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=False)
 
     @staticmethod
@@ -74,6 +77,9 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Like `ordered_wait`; a request that `async_retry_strategy` calls failed is sent again until it succeeds, the
+        strategy gives up or `timeout` is over.
+        """
         return _apply(data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=True)
 
 

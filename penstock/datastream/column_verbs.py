@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 class ColumnVerbs:
+    """The verbs of a DataStream that work on whole columns of a block (not in PyFlink)."""
+
     _env: StreamExecutionEnvironment
     _origins: list[Origin]
     _type: TypeInformation | None

@@ -65,11 +65,17 @@ class ConnectedStreams:
         )
 
     def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Calls `map1` for each record of the first stream and `map2` for each of the second; a result of None is
+        dropped.
+        """
         if not isinstance(func, CoMapFunction):
             raise JobDefinitionError(f"map of connected streams takes a CoMapFunction, not {what(func)}")
         return self._apply("Co-Map", CoMapOperator(func, self._selectors, self._types), output_type)
 
     def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Calls `flat_map1` for each record of the first stream and `flat_map2` for each of the second, and emits what
+        they yield.
+        """
         if not isinstance(func, CoFlatMapFunction):
             raise JobDefinitionError(f"flat_map of connected streams takes a CoFlatMapFunction, not {what(func)}")
         return self._apply("Co-FlatMap", CoFlatMapOperator(func, self._selectors, self._types), output_type)
@@ -77,6 +83,9 @@ class ConnectedStreams:
     def process(
         self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
+        """Runs a CoProcessFunction, or a KeyedCoProcessFunction if both streams are keyed: both sides of a key then
+        share state and timers. A keyed function on streams without keys is refused.
+        """
         if not isinstance(func, (CoProcessFunction, KeyedCoProcessFunction)):
             raise JobDefinitionError(
                 f"process of connected streams takes a CoProcessFunction or a KeyedCoProcessFunction, not {what(func)}"
@@ -134,6 +143,9 @@ class BroadcastConnectedStream:
         func: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Runs a BroadcastProcessFunction, or a KeyedBroadcastProcessFunction if the stream is keyed. Every subtask
+        sees all broadcast records and may write broadcast state only for them; the other kind of function is refused.
+        """
         stream, broadcast = self._stream, self._broadcast._stream
         keyed = isinstance(stream, KeyedStream)
         fitting = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction

@@ -51,6 +51,25 @@ if TYPE_CHECKING:
 
 
 class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
+    """A stream of records in a program under construction. Every verb adds an operator and returns the stream behind
+    it; nothing runs before `execute`.
+
+    A verb refuses what cannot work with a JobDefinitionError when it is called, not when the job runs. `output_type`
+    declares the records of the result: they then travel as columns and are checked; without it they are pickled.
+
+    Example:
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        words = env.from_collection(["to be", "or not to be"], Types.STRING())
+        counts = (
+            words.flat_map(lambda line: [(word, 1) for word in line.split()], Types.TUPLE([Types.STRING(), Types.INT()]))
+            .key_by(lambda pair: pair[0])
+            .reduce(lambda a, b: (a[0], a[1] + b[1]))
+        )
+        counts.print()
+        env.execute("word count")
+    """
+
     def __init__(
         self,
         env: StreamExecutionEnvironment,
@@ -83,6 +102,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         return self._origins[0].node
 
     def get_name(self) -> str:
+        """The name of the operator this stream comes from. A union and a keyed stream have none: JobDefinitionError."""
         return self._node.name
 
     def _repr_html_(self) -> str:
@@ -120,16 +140,20 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         return self
 
     def start_new_chain(self) -> DataStream:
+        """Starts a chain with this operator: it does not run in one task with the operators before it."""
         self._node.head = True
         return self
 
     def get_type(self) -> TypeInformation | None:
+        """The declared type of the records; None if they are pickled Python objects."""
         return self._type
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment the stream was made from, and in which its program will run."""
         return self._env
 
     def get_execution_config(self) -> ExecutionConfig:
+        """The ExecutionConfig of the environment."""
         return self._env.get_config()
 
     # ---------------------------------------------------------------- operators
@@ -171,12 +195,25 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
             )
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Calls `func` once for each record and emits the result.
+
+        Example:
+
+            numbers.map(lambda n: n * 2, output_type=Types.LONG())
+        """
         check_function(func, MapFunction, "map")
         return self._apply("Map", MapOperator(func, self._type), output_type)
 
     def flat_map(
         self, func: Callable[[Any], Any] | FlatMapFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
+        """Calls `func` once for each record and emits everything it yields or returns in an iterable; None emits
+        nothing.
+
+        Example:
+
+            lines.flat_map(lambda line: line.split(), output_type=Types.STRING())
+        """
         check_function(func, FlatMapFunction, "flat_map")
         return self._apply("FlatMap", FlatMapOperator(func, self._type), output_type)
 
@@ -191,6 +228,9 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
     def process(
         self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
+        """Runs a ProcessFunction: it sees the record's timestamp and the watermark, and may emit to side outputs. A
+        KeyedProcessFunction is refused; it needs `key_by` before.
+        """
         if isinstance(func, KeyedProcessFunction):
             raise JobDefinitionError(
                 f"process of the stream from {describe(self._origins)}: a KeyedProcessFunction needs keys; call key_by() before it"
@@ -279,6 +319,15 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         return iterate(self, max_wait_time_ms)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """The records this operator emitted under `output_tag`. Only a stream that an operator returned has side
+        outputs, and all uses of a tag's id must declare the same type.
+
+        Example:
+
+            late = OutputTag("late", Types.STRING())
+            main = stream.key_by(key).window(windows).side_output_late_data(late).process(count)
+            main.get_side_output(late).print()
+        """
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(f"get_side_output takes an OutputTag, not {what(output_tag)}")
         if len(self._origins) != 1 or self._origins[0].tag is not None:
@@ -296,6 +345,15 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         return DataStream(self._env, [Origin(node, output_tag.tag_id)], output_tag.type_info)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """Gives every record the timestamp of the strategy's assigner and generates watermarks behind it. A strategy
+        with watermark alignment is refused: it belongs to `from_source`.
+
+        Example:
+
+            stream.assign_timestamps_and_watermarks(
+                WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5)).with_timestamp_assigner(my_assigner)
+            )
+        """
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise JobDefinitionError(
                 f"assign_timestamps_and_watermarks takes a WatermarkStrategy, not {what(watermark_strategy)}"
@@ -344,6 +402,9 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         return self.window_all(count_windows(size, slide))
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Windows over the whole stream, without keys. One subtask does all the work; `key_by(...).window(...)` is
+        parallel.
+        """
         from penstock.datastream.windowed_stream import AllWindowedStream
 
         return AllWindowedStream(self, window_assigner)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 class DataStreamSink(OperatorSettings):
+    """The end of a stream in a sink. It can be named and placed like any operator, and has no output."""
+
     def __init__(self, node: StreamNode) -> None:
         self._sink_node = node
 
@@ -36,6 +38,8 @@ class DataStreamSink(OperatorSettings):
 
 
 class Ends:
+    """The verbs of a DataStream that end it, in a sink or in this program."""
+
     _env: StreamExecutionEnvironment
     _origins: list[Origin]
     _type: TypeInformation | None
@@ -53,6 +57,13 @@ class Ends:
         ) -> DataStream: ...
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
+        """Writes every record to a connector's sink. What the sink promises (exactly once or less) is on the sink's
+        page.
+
+        Example:
+
+            stream.sink_to(FileSink.for_row_format("/data/out", Encoder.simple_string_encoder()).build())
+        """
         if not isinstance(sink, Sink):
             raise JobDefinitionError(f"sink_to takes a Penstock sink, not {what(sink)}")
         return self._sink(sink, "Sink: " + type(sink).__name__)
@@ -124,9 +135,11 @@ class CloseableIterator:
             self._current = iter(batch)
 
     def next(self) -> Any:
+        """The next record; waits for it, and raises StopIteration at the end of the job."""
         return next(self)
 
     def close(self) -> None:
+        """Cancels the job if it still runs and waits until it has ended. Closing twice does nothing."""
         if not self._closed:
             future = self._client.get_job_execution_result()
             if not future.done():
@@ -147,6 +160,7 @@ class CloseableIterator:
 
 
 def collect(env: StreamExecutionEnvironment, sink_id: str, job_name: str | None) -> CloseableIterator:
+    """Starts the program and iterates over the records that the CollectSink `sink_id` delivers."""
     batches: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
     program.deliveries[sink_id] = lambda epoch, values: batches.put(values)
     client = env.execute_async(job_name or "collect")

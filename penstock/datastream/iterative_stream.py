@@ -33,6 +33,7 @@ class OpenIteration:
 
 
 def iterate(stream: DataStream, max_wait_time_ms: int) -> IterativeStream:
+    """Adds the head of an iteration behind `stream`; a negative wait is refused. Called by `DataStream.iterate`."""
     if max_wait_time_ms < 0:
         raise JobDefinitionError(f"iterate: the max wait time is milliseconds, at least 0, not {max_wait_time_ms!r}")
     parallelism = stream._origins[0].node.parallelism

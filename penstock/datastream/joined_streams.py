@@ -264,10 +264,12 @@ class IntervalJoined:
         self._late_tags: tuple[str | None, str | None] = (None, None)
 
     def lower_bound_exclusive(self) -> IntervalJoined:
+        """A pair exactly at the lower bound does not join."""
         self._exclusive = (True, self._exclusive[1])
         return self
 
     def upper_bound_exclusive(self) -> IntervalJoined:
+        """A pair exactly at the upper bound does not join."""
         self._exclusive = (self._exclusive[0], True)
         return self
 

@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 
 
 class KeyedStream(DataStream):
+    """A stream whose records have keys: state, timers and windows behind it belong to one key each. Made by
+    `DataStream.key_by`.
+
+    All records of a key go to the same subtask, in the order each sender emitted them. Keys are no operator: name, uid
+    and parallelism are set before `key_by` or after the next verb.
+
+    Example:
+
+        payments.key_by("user").window(TumblingEventTimeWindows.of(Time.minutes(5))).agg(total=sum_("amount"))
+    """
+
     class AccumulateType(Enum):
         """The rolling aggregates of a field."""
 
@@ -62,6 +73,7 @@ class KeyedStream(DataStream):
     def process(
         self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
+        """Runs a KeyedProcessFunction with the state and timers of the current record's key."""
         if not isinstance(func, (KeyedProcessFunction, ProcessFunction)):
             raise JobDefinitionError(f"process on a keyed stream takes a KeyedProcessFunction, not {what(func)}")
         return self._apply(
@@ -69,6 +81,13 @@ class KeyedStream(DataStream):
         )
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+        """For each record, folds it into the key's value with `func(value, record)`, and emits and keeps the result.
+        The first record of a key is its first value.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+        """
         check_function(func, ReduceFunction, "reduce")
         return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
 
@@ -111,6 +130,9 @@ class KeyedStream(DataStream):
         return self.window(count_windows(size, slide))
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Puts the records of each key into windows; `reduce`, `aggregate`, `apply`, `process` or `agg` says what is
+        computed.
+        """
         from penstock.datastream.windowed_stream import WindowedStream
 
         return WindowedStream(self, window_assigner)

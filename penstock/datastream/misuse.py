@@ -58,6 +58,9 @@ def what(value: Any) -> str:
 
 
 def check_function(function: Any, kind: type, verb: str) -> None:
+    """Raises JobDefinitionError unless `function` is callable or an instance of `kind`; a function class that was not
+    instantiated is refused.
+    """
     uninstantiated = inspect.isclass(function) and issubclass(function, Function)
     if uninstantiated or not (callable(function) or isinstance(function, kind)):
         raise JobDefinitionError(f"{verb} takes a function or a {kind.__name__}, not {what(function)}")

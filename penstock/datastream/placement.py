@@ -22,20 +22,28 @@ if TYPE_CHECKING:
 
 
 class PartitioningVerbs:
+    """The verbs of a DataStream that say how its records reach the subtasks of the next operator."""
+
     if TYPE_CHECKING:
 
         def _partitioned(self, partitioner: p.Partitioner) -> DataStream: ...
 
     def rebalance(self) -> DataStream:
+        """Deals the records round robin to all subtasks of the next operator: an even load."""
         return self._partitioned(p.Rebalance())
 
     def rescale(self) -> DataStream:
+        """Deals the records round robin to a group of the next subtasks: an even load without all-to-all traffic."""
         return self._partitioned(p.Rescale())
 
     def shuffle(self) -> DataStream:
+        """Sends each record to a subtask chosen at random."""
         return self._partitioned(p.Shuffle())
 
     def forward(self) -> DataStream:
+        """Sends records to the subtask with the same index. Refused when the job is built if the parallelisms
+        differ.
+        """
         return self._partitioned(p.Forward())
 
     @overload
@@ -61,6 +69,7 @@ class PartitioningVerbs:
         return BroadcastStream(partitioned, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream:
+        """Sends all records to the first subtask of the next operator."""
         return self._partitioned(p.Global())
 
     def partition_custom(
@@ -68,6 +77,13 @@ class PartitioningVerbs:
         partitioner: Callable[[Any, int], int] | Partitioner,
         key_selector: Callable[[Any], Any] | KeySelector,
     ) -> DataStream:
+        """Sends each record to subtask `partitioner(key, number of subtasks)`. Both functions must always give the
+        same answer for the same record.
+
+        Example:
+
+            stream.partition_custom(lambda key, n: key % n, lambda record: record.customer)
+        """
         check_function(partitioner, Partitioner, "partition_custom")
         function = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
         custom = p.Custom(function, as_selector(key_selector))
@@ -75,20 +91,27 @@ class PartitioningVerbs:
 
 
 class OperatorSettings:
+    """The settings of the operator a stream comes from: its name, uid, parallelism and chaining."""
+
     if TYPE_CHECKING:
 
         @property
         def _node(self) -> StreamNode: ...
 
     def name(self, name: str) -> Self:
+        """Names the operator: in the page, the metrics, the logs and error messages."""
         self._node.name = name
         return self
 
     def uid(self, uid: str) -> Self:
+        """Gives the operator an identity that survives changes of the program: its state in a savepoint is found by
+        it. Two operators of a job cannot share one.
+        """
         self._node.uid = uid
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
+        """Sets the number of subtasks of this operator; at least 1."""
         if parallelism < 1:
             raise JobDefinitionError(f"{self._node.where}: the parallelism must be at least 1, not {parallelism}")
         self._node.parallelism = parallelism
@@ -101,14 +124,19 @@ class OperatorSettings:
         return self
 
     def set_description(self, description: str) -> Self:
+        """A longer text than the name, for the page."""
         self._node.description = description
         return self
 
     def disable_chaining(self) -> Self:
+        """Runs this operator in a task of its own."""
         self._node.chainable = False
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> Self:
+        """Puts the operator into a group of this name. Operators of different groups are not chained; slots themselves
+        are Spark's and shared by all groups.
+        """
         self._node.slot_sharing_group = _group_name(slot_sharing_group)
         return self
 

@@ -88,6 +88,8 @@ class LeftBehind:
 
 
 class EarlierPrograms:
+    """The operators of programs that were executed before in this environment, for streams that are used again."""
+
     def __init__(self) -> None:
         self._nodes: dict[NodeId, StreamNode] = {}
         self._edges: dict[NodeId, list[Any]] = {}  # by target

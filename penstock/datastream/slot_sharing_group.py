@@ -26,21 +26,27 @@ class MemorySize:
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
+        """A size of this many MiB."""
         return MemorySize(mebi_bytes * 2**20)
 
     def get_bytes(self) -> int:
+        """The size in bytes."""
         return self._bytes
 
     def get_kibi_bytes(self) -> int:
+        """The size in KiB, rounded down."""
         return self._bytes // 2**10
 
     def get_mebi_bytes(self) -> int:
+        """The size in MiB, rounded down."""
         return self._bytes // 2**20
 
     def get_gibi_bytes(self) -> int:
+        """The size in GiB, rounded down."""
         return self._bytes // 2**30
 
     def get_tebi_bytes(self) -> int:
+        """The size in TiB, rounded down."""
         return self._bytes // 2**40
 
     if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
@@ -88,6 +94,7 @@ class SlotSharingGroup:
 
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
+        """Starts a group of this name."""
         return SlotSharingGroup.Builder(name)
 
     if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
@@ -96,21 +103,27 @@ class SlotSharingGroup:
             raise missing_attribute(self, name)
 
     def get_name(self) -> str:
+        """The name that `OperatorSettings.slot_sharing_group` refers to."""
         return self._name
 
     def get_cpu_cores(self) -> float | None:
+        """The cores of a slot; None if the group asks for none. Resources are not reserved."""
         return self._resources.cpu_cores
 
     def get_task_heap_memory(self) -> MemorySize | None:
+        """The heap memory of a slot; None if the group asks for none."""
         return self._resources.task_heap_memory
 
     def get_task_off_heap_memory(self) -> MemorySize | None:
+        """The memory of a slot outside the heap; None if the group asks for none."""
         return self._resources.task_off_heap_memory
 
     def get_managed_memory(self) -> MemorySize | None:
+        """The managed memory of a slot; None if the group asks for none."""
         return self._resources.managed_memory
 
     def get_external_resources(self) -> dict[str, float]:
+        """The amounts of other resources, such as GPUs, by name."""
         return dict(self._resources.external)
 
     def __eq__(self, other: object) -> bool:

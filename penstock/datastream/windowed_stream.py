@@ -71,9 +71,11 @@ class _Windowed:
         self._late_tag: OutputTag | None = None
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment the stream was made from."""
         return self._stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation | None:
+        """The declared type of the records that go into the windows; None if they are pickled."""
         return self._stream.get_type()
 
     @property
@@ -81,6 +83,9 @@ class _Windowed:
         return f"{type(self._assigner).__name__} of the stream from {describe(self._stream._origins)}"
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """Replaces the assigner's default trigger. Windows that merge, such as sessions, refuse a trigger that
+        cannot.
+        """
         if not isinstance(trigger, Trigger):
             raise JobDefinitionError(f"trigger of {self._where} takes a Trigger, not {what(trigger)}")
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
@@ -113,6 +118,9 @@ class _Windowed:
         return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
+        """Sends records that are too late for every window to this side output of the result; without it they are
+        dropped and counted.
+        """
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(
                 f"side_output_late_data of {self._where} takes an OutputTag, not {what(output_tag)}"
@@ -147,6 +155,21 @@ class _Windowed:
 
 
 class WindowedStream(_Windowed):
+    """The windows of a keyed stream. The verbs that return Self refine the windows; the others say what is computed,
+    once.
+
+    Example:
+
+        late = OutputTag("late")
+        (
+            clicks.key_by(lambda click: click.user)
+            .window(EventTimeSessionWindows.with_gap(Time.minutes(30)))
+            .allowed_lateness(60_000)
+            .side_output_late_data(late)
+            .process(CountClicks())
+        )
+    """
+
     def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         super().__init__(keyed_stream, window_assigner, keyed_stream._selector)
 
@@ -156,6 +179,9 @@ class WindowedStream(_Windowed):
         window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Folds the records of a window into one as they come and emits it when the window fires. With
+        `window_function` that function gets the one record, the key and the window, and emits instead.
+        """
         kept = self._stream._type if window_function is None and output_type is None else output_type
         return self._window(window_function, ReduceContents(reduce_function), kept)
 
@@ -166,11 +192,17 @@ class WindowedStream(_Windowed):
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Keeps one accumulator for each window and emits its result when the window fires. With `window_function`
+        that function gets the one result, the key and the window, and emits instead.
+        """
         return self._window(window_function, AggregateContents(aggregate_function), output_type)
 
     def apply(
         self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
     ) -> DataStream:
+        """Keeps all records of a window and calls a WindowFunction with the key, the window and the records when it
+        fires.
+        """
         return self._window(window_function, ListContents(), output_type)
 
     def process(
@@ -178,6 +210,9 @@ class WindowedStream(_Windowed):
         process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Keeps all records of a window and calls a ProcessWindowFunction with the key, a context (time, state, side
+        outputs) and the records when it fires.
+        """
         return self._window(process_window_function, ListContents(), output_type)
 
     def agg(self, **aggregates: Aggregate) -> DataStream:
@@ -191,6 +226,8 @@ class WindowedStream(_Windowed):
 
 
 class AllWindowedStream(_Windowed):
+    """The windows of a stream without keys, in one subtask. The verbs are those of WindowedStream, without the key."""
+
     _kind = "WindowAll"
 
     def __init__(self, stream: DataStream, assigner: WindowAssigner[Any, Any]) -> None:
@@ -205,6 +242,9 @@ class AllWindowedStream(_Windowed):
         window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Folds the records of a window into one as they come and emits it when the window fires. With
+        `window_function` that function gets the one record and the window, and emits instead.
+        """
         kept = self._stream._type if window_function is None and output_type is None else output_type
         return self._window(window_function, ReduceContents(reduce_function), kept)
 
@@ -215,11 +255,17 @@ class AllWindowedStream(_Windowed):
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Keeps one accumulator for each window and emits its result when the window fires. With `window_function`
+        that function gets the one result and the window, and emits instead.
+        """
         return self._window(window_function, AggregateContents(aggregate_function), output_type)
 
     def apply(
         self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeInformation | None = None
     ) -> DataStream:
+        """Keeps all records of a window and calls an AllWindowFunction with the window and the records when it
+        fires.
+        """
         return self._window(window_function, ListContents(), output_type)
 
     def process(
@@ -227,10 +273,14 @@ class AllWindowedStream(_Windowed):
         process_window_function: ProcessAllWindowFunction[Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> DataStream:
+        """Keeps all records of a window and calls a ProcessAllWindowFunction with a context and the records when it
+        fires.
+        """
         return self._window(process_window_function, ListContents(), output_type)
 
 
 def count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
+    """The assigner of `count_window`: tumbling if `slide` is 0, else sliding."""
     from penstock.functions.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
     return CountTumblingWindowAssigner.of(size) if slide == 0 else CountSlidingWindowAssigner.of(size, slide)
@@ -242,6 +292,7 @@ _WITHOUT_BOUNDS = (GlobalWindows, CountTumblingWindowAssigner, CountSlidingWindo
 
 
 def aggregate(windowed: WindowedStream, aggregates: Mapping[str, Aggregate]) -> DataStream:
+    """Builds `WindowedStream.agg`: over columns where assigner, trigger and types allow it, else over rows."""
     selector, stream = windowed._selector, windowed._stream
     if not isinstance(selector, ColumnKeySelector):
         raise JobDefinitionError(

@@ -57,7 +57,7 @@ class Aggregate(ABC):
 
     @abstractmethod
     def finish_one(self, merged: Sequence[Any]) -> Any:
-        """The same for one key, in Python values."""
+        """The result of one key, from its merged partial results, in Python values."""
 
     @abstractmethod
     def result_type(self, column_type: TypeInformation | None) -> TypeInformation | None:
@@ -115,14 +115,17 @@ def count() -> Aggregate:
 
 
 def sum_(column: str) -> Aggregate:
+    """The sum of a number column, exact for integers and decimals; null if the window has no value in it."""
     return _Simple(Partial(column, "sum", "sum"))
 
 
 def min_(column: str) -> Aggregate:
+    """The smallest value of a column; null if the window has no value in it."""
     return _Simple(Partial(column, "min", "min"))
 
 
 def max_(column: str) -> Aggregate:
+    """The largest value of a column; null if the window has no value in it."""
     return _Simple(Partial(column, "max", "max"))
 
 

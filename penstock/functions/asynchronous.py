@@ -54,7 +54,8 @@ class AsyncRetryStrategy(ABC):
         """How long to wait before it."""
 
     @abstractmethod
-    def get_retry_predicate(self) -> AsyncRetryPredicate: ...
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        """Says which results and which exceptions count as failed and are worth another attempt."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:
@@ -109,6 +110,8 @@ class AsyncFunctionDescriptor:
 
 
 class RetryPredicate(AsyncRetryPredicate):
+    """An AsyncRetryPredicate made of two functions; None for one of them means that none of its kind is tried again."""
+
     def __init__(
         self, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
     ) -> None:
@@ -123,6 +126,8 @@ class RetryPredicate(AsyncRetryPredicate):
 
 
 class NoRetryStrategy(AsyncRetryStrategy):
+    """Every request is sent once."""
+
     def can_retry(self, current_attempts: int) -> bool:
         return False
 
@@ -158,6 +163,8 @@ class _LimitedRetries(AsyncRetryStrategy):
 
 
 class FixedDelayRetryStrategy(_LimitedRetries):
+    """Up to `max_attempts` further attempts, each `backoff_time_millis` after the one before. Both must be positive."""
+
     def __init__(
         self,
         max_attempts: int,

@@ -37,26 +37,32 @@ class KeyedStateStore(ABC):
     kinds of state."""
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """The ValueState that the descriptor names, of the current key."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]: ...
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """The ListState that the descriptor names, of the current key."""
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """The MapState that the descriptor names, of the current key."""
 
     @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]: ...
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """The ReducingState that the descriptor names, of the current key."""
 
     @abstractmethod
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]: ...
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """The AggregatingState that the descriptor names, of the current key."""
 
 
 class RuntimeContext(KeyedStateStore):
     """Where a function runs; the same object for the life of the function. State only on keyed streams."""
 
     @abstractmethod
-    def get_task_name(self) -> str: ...
+    def get_task_name(self) -> str:
+        """The name of the operator this function belongs to."""
 
     @abstractmethod
     def get_number_of_parallel_subtasks(self) -> int:
@@ -83,7 +89,8 @@ class RuntimeContext(KeyedStateStore):
         """A global job parameter, see `ExecutionConfig.set_global_job_parameters`."""
 
     @abstractmethod
-    def get_metrics_group(self) -> MetricGroup: ...
+    def get_metrics_group(self) -> MetricGroup:
+        """The metrics of this function in this subtask; new ones are registered through it."""
 
     @abstractmethod
     def add_accumulator(self, name: str, accumulator: Accumulator[Any, Any]) -> None:
@@ -100,12 +107,15 @@ class RuntimeContext(KeyedStateStore):
         return self._accumulator(name, IntCounter)
 
     def get_long_counter(self, name: str) -> LongCounter:
+        """The accumulator of this name, made as a LongCounter if it is new; refused if it is of another class."""
         return self._accumulator(name, LongCounter)
 
     def get_double_counter(self, name: str) -> DoubleCounter:
+        """The accumulator of this name, made as a DoubleCounter if it is new; refused if it is of another class."""
         return self._accumulator(name, DoubleCounter)
 
     def get_histogram(self, name: str) -> Histogram:
+        """The accumulator of this name, made as a Histogram if it is new; refused if it is of another class."""
         return self._accumulator(name, Histogram)
 
     def _accumulator(self, name: str, kind: type[A]) -> A:
@@ -142,7 +152,8 @@ class FunctionInitializationContext(ABC):
         """The checkpoint, or the epoch of a retried task, it goes on from; None when it starts from nothing."""
 
     @abstractmethod
-    def get_operator_state_store(self) -> OperatorStateStore: ...
+    def get_operator_state_store(self) -> OperatorStateStore:
+        """The store of the function's operator state; what a checkpoint held is already in it."""
 
     @abstractmethod
     def get_keyed_state_store(self) -> KeyedStateStore:
@@ -191,6 +202,8 @@ class CheckpointListener(ABC):
 
 
 class TimeDomain(Enum):
+    """The clock of a timer: event time, which is the watermark, or the processing time of the machine."""
+
     EVENT_TIME = 0
     PROCESSING_TIME = 1
 

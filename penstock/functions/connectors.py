@@ -101,14 +101,17 @@ class Source(ABC):
     """A replayable source. Instances travel pickled to the slots."""
 
     @abstractmethod
-    def create_enumerator(self) -> SplitEnumerator: ...
+    def create_enumerator(self) -> SplitEnumerator:
+        """A new enumerator, which plans what each epoch reads. Called in the driver, once for each start of the job."""
 
     @abstractmethod
-    def create_reader(self) -> SplitReader: ...
+    def create_reader(self) -> SplitReader:
+        """A new reader, which reads the planned ranges. Called in the slots, once for each subtask."""
 
     @property
     @abstractmethod
-    def bounded(self) -> bool: ...
+    def bounded(self) -> bool:
+        """True if the source has an end. BATCH mode takes only bounded sources."""
 
     @property
     def produced_type(self) -> TypeInformation | None:
@@ -150,10 +153,16 @@ class SinkWriter(ABC):
     function: Any = None  # a user's function behind the writer: opened before the first epoch, closed after the writer
 
     @abstractmethod
-    def begin_epoch(self, epoch: int, attempt: str) -> None: ...
+    def begin_epoch(self, epoch: int, attempt: str) -> None:
+        """Starts an epoch: what is written from now on belongs to it. `attempt` is unique to this try, so that
+        leftovers of another can be told apart.
+        """
 
     @abstractmethod
-    def write(self, block: Block) -> None: ...
+    def write(self, block: Block) -> None:
+        """Takes a block of records of the current epoch; may be called any number of times, also never. Nothing
+        written may be visible outside before the commit.
+        """
 
     @abstractmethod
     def prepare_commit(self) -> list[Any]:
@@ -208,7 +217,11 @@ class Sink(ABC):
     accepts_columns = True  # False: the writer only ever sees Rows, of the stream's declared type
 
     @abstractmethod
-    def create_writer(self, context: WriterContext) -> SinkWriter: ...
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A new writer, for one subtask. Called in the slots."""
 
     @abstractmethod
-    def create_committer(self, sink_id: str) -> Committer: ...
+    def create_committer(self, sink_id: str) -> Committer:
+        """The committer of this sink. Called in the driver; `sink_id` is unique within the job and stays the same over
+        restarts.
+        """

@@ -15,7 +15,8 @@ class MapFunction(Function):
     """One record in, one out."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any: ...
+    def map(self, value: Any) -> Any:
+        """The record to emit for `value`. Called once for each record, in one thread for each subtask."""
 
 
 class FlatMapFunction(Function):
@@ -38,20 +39,24 @@ class CoMapFunction(Function):
     """A map over two connected streams; both methods share the instance. A result of None is dropped."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any: ...
+    def map1(self, value: Any) -> Any:
+        """The record to emit for a record of the first stream."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any: ...
+    def map2(self, value: Any) -> Any:
+        """The record to emit for a record of the second stream."""
 
 
 class CoFlatMapFunction(Function):
     """A flat map over two connected streams; both methods share the instance."""
 
     @abstractmethod
-    def flat_map1(self, value: Any) -> Iterable[Any] | None: ...
+    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+        """Yields the records to emit for a record of the first stream; None emits nothing."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Iterable[Any] | None: ...
+    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+        """Yields the records to emit for a record of the second stream; None emits nothing."""
 
 
 class ReduceFunction(Function):
@@ -96,7 +101,8 @@ class KeySelector(Function):
     """Gives a record its key. Deterministic: equal records must have equal keys, in every process."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any: ...
+    def get_key(self, value: Any) -> Any:
+        """The key of a record. It must be hashable, and equal for equal records in every process."""
 
 
 class NullByteKeySelector(KeySelector):

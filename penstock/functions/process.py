@@ -34,7 +34,10 @@ class ProcessFunction(Function):
             """The record's event time, the smallest long (-2**63) without one."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None: ...
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+        """Yields the records to emit for `value`; to yield `(tag, record)` emits to a side output. `ctx` gives the
+        timestamp and is valid only during the call.
+        """
 
 
 class KeyedProcessFunction(Function):
@@ -54,7 +57,10 @@ class KeyedProcessFunction(Function):
         def time_domain(self) -> TimeDomain: ...
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None: ...
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        """Yields the records to emit for `value`; to yield `(tag, record)` emits to a side output. `ctx` gives the
+        key, the timestamp and the timer service, and is valid only during the call.
+        """
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
         """A timer of this key has fired; timers fire in the order of their timestamps."""
@@ -68,10 +74,12 @@ class CoProcessFunction(Function):
         pass
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None: ...
+    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+        """Yields the records to emit for a record of the first stream."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None: ...
+    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+        """Yields the records to emit for a record of the second stream."""
 
 
 class KeyedCoProcessFunction(Function):
@@ -84,12 +92,15 @@ class KeyedCoProcessFunction(Function):
         pass
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None: ...
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+        """Yields the records to emit for a record of the first stream, with the state of its key."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None: ...
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+        """Yields the records to emit for a record of the second stream, with the state of its key."""
 
     def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+        """Called when a timer of the key that either method registered is due; yields the records to emit."""
         return None
 
 
@@ -136,10 +147,14 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
         pass
 
     @abstractmethod
-    def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None: ...
+    def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
+        """Yields the records to emit for a record of the stream that is not broadcast; broadcast state can be read."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context) -> Iterable[OUT] | None: ...
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context) -> Iterable[OUT] | None:
+        """Called in every subtask for each broadcast record; broadcast state can be written, and must be written alike
+        everywhere.
+        """
 
 
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
@@ -160,14 +175,16 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         def time_domain(self) -> TimeDomain: ...
 
     @abstractmethod
-    def process_element(
-        self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
-    ) -> Iterable[OUT] | None: ...
+    def process_element(self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
+        """Yields the records to emit for a record of the keyed stream, with the state of its key; broadcast state can
+        be read.
+        """
 
     @abstractmethod
-    def process_broadcast_element(
-        self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context
-    ) -> Iterable[OUT] | None: ...
+    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[OUT] | None:
+        """Called in every subtask for each broadcast record; broadcast state can be written, and must be written alike
+        everywhere.
+        """
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
         """A timer that `process_element` registered for the current key has fired."""

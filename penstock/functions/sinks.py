@@ -24,9 +24,11 @@ class SinkContext:
         return self._timestamp
 
     def current_processing_time(self) -> int:
+        """The processing time in milliseconds."""
         return self._processing_time
 
     def current_watermark(self) -> int:
+        """The watermark of the subtask in milliseconds."""
         return self._watermark
 
 
@@ -34,7 +36,8 @@ class SinkFunction(Function):
     """Writes each record where it likes, while the epoch runs: at least once, since an epoch may run again."""
 
     @abstractmethod
-    def invoke(self, value: Any, context: SinkContext) -> None: ...
+    def invoke(self, value: Any, context: SinkContext) -> None:
+        """Writes one record. Called again for the same record if its epoch runs again."""
 
 
 class TwoPhaseCommitSinkFunction(Function, Generic[TXN]):

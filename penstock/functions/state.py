@@ -84,10 +84,12 @@ class AppendingState(State, Generic[IN, OUT]):
     """State that is added to."""
 
     @abstractmethod
-    def get(self) -> OUT | None: ...
+    def get(self) -> OUT | None:
+        """What was added so far, as the state sums it up; None if nothing was."""
 
     @abstractmethod
-    def add(self, value: IN) -> None: ...
+    def add(self, value: IN) -> None:
+        """Adds a value."""
 
 
 class MergingState(AppendingState[IN, OUT]):
@@ -106,14 +108,16 @@ class ListState(MergingState[T, Iterable[T]]):
     """A list, in the order things were added; `get` never gives None."""
 
     @abstractmethod
-    def get(self) -> Iterable[T]: ...
+    def get(self) -> Iterable[T]:
+        """The values in the order they were added; empty if there are none."""
 
     @abstractmethod
     def update(self, values: list[T]) -> None:
         """Replace the whole list."""
 
     @abstractmethod
-    def add_all(self, values: list[T]) -> None: ...
+    def add_all(self, values: list[T]) -> None:
+        """Adds the values in this order."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
@@ -125,19 +129,24 @@ class _ReadableMap(State, Generic[K, V]):
         """None when there is no such entry."""
 
     @abstractmethod
-    def contains(self, key: K) -> bool: ...
+    def contains(self, key: K) -> bool:
+        """True if the map has this key."""
 
     @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]: ...
+    def items(self) -> Iterable[tuple[K, V]]:
+        """The keys and values of the map."""
 
     @abstractmethod
-    def keys(self) -> Iterable[K]: ...
+    def keys(self) -> Iterable[K]:
+        """The keys of the map."""
 
     @abstractmethod
-    def values(self) -> Iterable[V]: ...
+    def values(self) -> Iterable[V]:
+        """The values of the map."""
 
     @abstractmethod
-    def is_empty(self) -> bool: ...
+    def is_empty(self) -> bool:
+        """True if the map has no entry."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -151,10 +160,12 @@ class _ReadableMap(State, Generic[K, V]):
 
 class _WritableMap(_ReadableMap[K, V]):
     @abstractmethod
-    def put(self, key: K, value: V) -> None: ...
+    def put(self, key: K, value: V) -> None:
+        """Sets the value of a key of the map."""
 
     @abstractmethod
-    def put_all(self, dict_value: dict[K, V]) -> None: ...
+    def put_all(self, dict_value: dict[K, V]) -> None:
+        """Sets the values of several keys; the other entries stay."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
@@ -191,6 +202,7 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
         self._migration: Callable[[Any, int], Any] | None = None
 
     def get_name(self) -> str:
+        """The name of the state, unique within its operator."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
@@ -215,6 +227,7 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
 
     @property
     def migration(self) -> Callable[[Any, int], Any] | None:
+        """The function that `set_migration` gave; None if there is none."""
         return self._migration
 
     @property
@@ -227,6 +240,8 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
 
 
 class ValueStateDescriptor(StateDescriptor):
+    """Describes a ValueState. Values without a type are pickled."""
+
     def __init__(self, name: str, value_type_info: TypeInformation | None = None) -> None:
         super().__init__(name, value_type_info or Types.PICKLED_BYTE_ARRAY())
 
@@ -249,6 +264,8 @@ class MapStateDescriptor(StateDescriptor):
 
 
 class ReducingStateDescriptor(StateDescriptor):
+    """Describes a ReducingState: its function folds each added value into the one that is kept."""
+
     def __init__(
         self,
         name: str,
@@ -266,6 +283,7 @@ class ReducingStateDescriptor(StateDescriptor):
             )
 
     def get_reduce_function(self) -> ReduceFunction:
+        """The function, as a ReduceFunction."""
         return self._reduce_function
 
 
@@ -281,4 +299,5 @@ class AggregatingStateDescriptor(StateDescriptor):
         self._agg_function = agg_function
 
     def get_agg_function(self) -> AggregateFunction:
+        """The function that makes, fills and reads accumulators."""
         return self._agg_function

@@ -47,24 +47,36 @@ class StateTtlConfig:
 
     @staticmethod
     def new_builder(ttl: Interval) -> StateTtlConfig.Builder:
+        """Starts a configuration with this time to live.
+
+        Example:
+
+            descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).update_ttl_on_read_and_write().build())
+        """
         return StateTtlConfig.Builder(ttl)
 
     def get_update_type(self) -> StateTtlConfig.UpdateType:
+        """Which accesses renew the time to live."""
         return self._update_type
 
     def get_state_visibility(self) -> StateTtlConfig.StateVisibility:
+        """Whether a value that has expired and is not yet removed can be read."""
         return self._state_visibility
 
     def get_ttl(self) -> Interval:
+        """The time to live."""
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> StateTtlConfig.TtlTimeCharacteristic:
+        """The clock: always processing time."""
         return self._ttl_time_characteristic
 
     def is_enabled(self) -> bool:
+        """False if the update type is Disabled: nothing expires."""
         return self._update_type is not StateTtlConfig.UpdateType.Disabled
 
     def get_cleanup_strategies(self) -> StateTtlConfig.CleanupStrategies:
+        """When expired values are removed."""
         return self._cleanup_strategies
 
     def __repr__(self) -> str:

@@ -24,10 +24,13 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
 
 class AllWindowFunction(Function, Generic[IN, OUT, W]):
-    """The same over a whole stream without keys."""
+    """A window function over a whole stream without keys."""
 
     @abstractmethod
-    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]: ...
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """Yields the records to emit when the window fires; `inputs` holds its records, or the one result of reduce or
+        aggregate.
+        """
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
@@ -48,7 +51,10 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
             """State of this key across all its windows."""
 
     @abstractmethod
-    def process(self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]: ...
+    def process(self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]:
+        """Yields the records to emit when the window fires; `elements` holds its records, or the one result of reduce
+        or aggregate. `context` is valid only during the call.
+        """
 
     def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
         """Called when the window is dropped: after its allowed lateness, once."""
@@ -65,9 +71,10 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
         def current_watermark(self) -> int: ...
 
     @abstractmethod
-    def process(
-        self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]
-    ) -> Iterable[OUT]: ...
+    def process(self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]:
+        """Yields the records to emit when the window of `key` fires; `elements` holds its records, or the one result
+        of reduce or aggregate. `context` is valid only during the call.
+        """
 
     def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
         """Called when the window is dropped: after its allowed lateness, once."""
@@ -81,7 +88,7 @@ class PassThroughWindowFunction(WindowFunction[IN, IN, KEY, W]):
 
 
 class PassThroughAllWindowFunction(AllWindowFunction[IN, IN, W]):
-    """The same over a whole stream without keys."""
+    """A window function over a whole stream without keys, which also sees time and state."""
 
     def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[IN]:
         yield from inputs

@@ -62,6 +62,7 @@ class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
+        """Starts a builder; `type_info` is required."""
         return JsonRowDeserializationSchema.Builder()
 
     def __init__(self, type_info: RowTypeInfo, fail_on_missing_field: bool, ignore_parse_errors: bool) -> None:
@@ -136,6 +137,7 @@ class JsonRowSerializationSchema(SerializationSchema):
 
     @staticmethod
     def builder() -> JsonRowSerializationSchema.Builder:
+        """Starts a builder; `with_type_info` is required."""
         return JsonRowSerializationSchema.Builder()
 
     def __init__(self, type_info: RowTypeInfo) -> None:

@@ -48,7 +48,8 @@ class WindowAssigner(ABC, Generic[T, W]):
         """The trigger when the user sets none; `env` is the stream execution environment."""
 
     @abstractmethod
-    def get_window_serializer(self) -> TypeSerializer[W]: ...
+    def get_window_serializer(self) -> TypeSerializer[W]:
+        """Writes and reads the windows of this assigner in state."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
@@ -90,6 +91,7 @@ def time_window(start: int, size: int) -> TimeWindow:
 
 
 def begins_too_early(start: int) -> PenstockError:
+    """The error for a window that would begin before the smallest timestamp there is."""
     return PenstockError(
         f"a window would begin before {MIN_LONG_VALUE}, the smallest timestamp there is, at {start}: the timestamp of its "
         "record is no time in milliseconds; correct the timestamp assigner, or filter such records out before the window"
@@ -111,6 +113,8 @@ class TimeWindows(WindowAssigner[T, TimeWindow]):
 
 
 class InEventTime(TimeWindows[T]):
+    """Records are placed by their timestamps, and windows end by the watermark."""
+
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
@@ -124,6 +128,8 @@ class InEventTime(TimeWindows[T]):
 
 
 class InProcessingTime(TimeWindows[T]):
+    """Records are placed by the clock of the machine, which also ends windows."""
+
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
@@ -158,14 +164,21 @@ class TumblingEventTimeWindows(InEventTime[T], _TumblingWindows[T]):
 
     @staticmethod
     def of(size: Interval, offset: Interval | None = None) -> TumblingEventTimeWindows[Any]:
+        """Windows of `size`; `offset` shifts their starts, for example to a time zone.
+
+        Example:
+
+            TumblingEventTimeWindows.of(Time.days(1), Time.hours(-8))
+        """
         return TumblingEventTimeWindows(size.to_milliseconds(), _millis(offset))
 
 
 class TumblingProcessingTimeWindows(InProcessingTime[T], _TumblingWindows[T]):
-    """The same in processing time."""
+    """Windows of `size` without gaps or overlap, in processing time."""
 
     @staticmethod
     def of(size: Interval, offset: Interval | None = None) -> TumblingProcessingTimeWindows[Any]:
+        """Windows of `size`; `offset` shifts their starts."""
         return TumblingProcessingTimeWindows(size.to_milliseconds(), _millis(offset))
 
 
@@ -194,14 +207,16 @@ class SlidingEventTimeWindows(InEventTime[T], _SlidingWindows[T]):
 
     @staticmethod
     def of(size: Interval, slide: Interval, offset: Interval | None = None) -> SlidingEventTimeWindows[Any]:
+        """Windows of `size` that start every `slide`; `offset` shifts their starts."""
         return SlidingEventTimeWindows(size.to_milliseconds(), slide.to_milliseconds(), _millis(offset))
 
 
 class SlidingProcessingTimeWindows(InProcessingTime[T], _SlidingWindows[T]):
-    """The same in processing time."""
+    """Windows of `size` that start every `slide`, in processing time."""
 
     @staticmethod
     def of(size: Interval, slide: Interval, offset: Interval | None = None) -> SlidingProcessingTimeWindows[Any]:
+        """Windows of `size` that start every `slide`; `offset` shifts their starts."""
         return SlidingProcessingTimeWindows(size.to_milliseconds(), slide.to_milliseconds(), _millis(offset))
 
 
@@ -225,6 +240,7 @@ class CumulativeEventTimeWindows(InEventTime[T]):
 
     @staticmethod
     def of(max_size: Interval, step: Interval, offset: Interval | None = None) -> CumulativeEventTimeWindows[Any]:
+        """Windows of one `step` up to `max_size`, which must be a multiple of it; `offset` shifts their starts."""
         return CumulativeEventTimeWindows(max_size.to_milliseconds(), step.to_milliseconds(), _millis(offset))
 
     def _windows_at(self, time: int, element: T) -> Collection[TimeWindow]:

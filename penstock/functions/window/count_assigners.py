@@ -24,6 +24,7 @@ class GlobalWindows(WindowAssigner[T, GlobalWindow]):
 
     @staticmethod
     def create() -> GlobalWindows[Any]:
+        """The assigner; it has no settings."""
         return GlobalWindows()
 
     def assign_windows(
@@ -67,6 +68,7 @@ class CountTumblingWindowAssigner(_CountWindows[T]):
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner[Any]:
+        """Windows of `window_size` records."""
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
@@ -89,6 +91,7 @@ class CountSlidingWindowAssigner(_CountWindows[T]):
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner[Any]:
+        """Windows of `window_size` records, one opened every `window_slide` records."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(

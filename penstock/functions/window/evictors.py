@@ -26,9 +26,11 @@ class TimestampedValue(Generic[T]):
     timestamp: int | None = None
 
     def get_value(self) -> T:
+        """The element."""
         return self.value
 
     def get_timestamp(self) -> int:
+        """The element's timestamp in milliseconds; PenstockError if it has none."""
         if self.timestamp is None:
             raise PenstockError(
                 f"the timestamp of {self.value!r} was asked for, but it has none: ask has_timestamp() first, or call "
@@ -37,6 +39,7 @@ class TimestampedValue(Generic[T]):
         return self.timestamp
 
     def has_timestamp(self) -> bool:
+        """True if the element has an event time."""
         return self.timestamp is not None
 
 
@@ -84,7 +87,8 @@ class OneTimeEvictor(Evictor[Any, Any]):
         self._after = do_evict_after
 
     @abstractmethod
-    def evict(self, elements: list[TimestampedValue[Any]]) -> None: ...
+    def evict(self, elements: list[TimestampedValue[Any]]) -> None:
+        """Removes from `elements`, in place, what the window function shall not see or the window not keep."""
 
     def evict_before(
         self, elements: list[TimestampedValue[Any]], size: int, window: Any, evictor_context: Evictor.EvictorContext
@@ -113,6 +117,9 @@ class CountEvictor(OneTimeEvictor):
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        """Keeps the last `max_count` elements; with `do_evict_after` the rest goes after the window function, not
+        before.
+        """
         return CountEvictor(max_count, do_evict_after)
 
     def evict(self, elements: list[TimestampedValue[Any]]) -> None:
@@ -128,6 +135,9 @@ class TimeEvictor(OneTimeEvictor):
 
     @staticmethod
     def of(window_size: Interval, do_evict_after: bool = False) -> TimeEvictor:
+        """Keeps the elements of the last `window_size`; with `do_evict_after` the rest goes after the window function,
+        not before.
+        """
         return TimeEvictor(window_size.to_milliseconds(), do_evict_after)
 
     def evict(self, elements: list[TimestampedValue[Any]]) -> None:
@@ -147,6 +157,9 @@ class DeltaEvictor(OneTimeEvictor):
 
     @staticmethod
     def of(threshold: float, delta_function: Delta, do_evict_after: bool = False) -> DeltaEvictor:
+        """Keeps the elements below the threshold; with `do_evict_after` the rest goes after the window function, not
+        before.
+        """
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 
     def evict(self, elements: list[TimestampedValue[Any]]) -> None:

@@ -78,10 +78,12 @@ class EventTimeSessionWindows(InEventTime[T], _StaticGap[T]):
 
     @staticmethod
     def with_gap(size: Interval) -> EventTimeSessionWindows[Any]:
+        """Sessions that end after this gap; it must be positive."""
         return EventTimeSessionWindows(size.to_milliseconds())
 
     @staticmethod
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicEventTimeSessionWindows[Any]:
+        """Sessions whose gap `extractor` takes from each record."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
@@ -90,10 +92,12 @@ class ProcessingTimeSessionWindows(InProcessingTime[T], _StaticGap[T]):
 
     @staticmethod
     def with_gap(size: Interval) -> ProcessingTimeSessionWindows[Any]:
+        """Sessions that end after this gap; it must be positive."""
         return ProcessingTimeSessionWindows(size.to_milliseconds())
 
     @staticmethod
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows[Any]:
+        """Sessions whose gap `extractor` takes from each record."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
@@ -102,6 +106,7 @@ class DynamicEventTimeSessionWindows(InEventTime[T], _DynamicGap[T]):
 
     @staticmethod
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicEventTimeSessionWindows[Any]:
+        """Sessions whose gap `extractor` takes from each record."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
@@ -110,4 +115,5 @@ class DynamicProcessingTimeSessionWindows(InProcessingTime[T], _DynamicGap[T]):
 
     @staticmethod
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows[Any]:
+        """Sessions whose gap `extractor` takes from each record."""
         return DynamicProcessingTimeSessionWindows(extractor)

@@ -43,6 +43,7 @@ class EventTimeTrigger(TimelessTrigger[T, TimeWindow]):
 
     @staticmethod
     def create() -> EventTimeTrigger[Any]:
+        """The trigger; it has no settings."""
         return EventTimeTrigger()
 
 
@@ -68,6 +69,7 @@ class ProcessingTimeTrigger(TimelessTrigger[T, TimeWindow]):
 
     @staticmethod
     def create() -> ProcessingTimeTrigger[Any]:
+        """The trigger; it has no settings."""
         return ProcessingTimeTrigger()
 
 
@@ -122,6 +124,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T]):
 
     @staticmethod
     def of(interval: Interval) -> ContinuousEventTimeTrigger[Any]:
+        """Fires at multiples of `interval` of event time."""
         return ContinuousEventTimeTrigger(interval.to_milliseconds())
 
     def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -155,6 +158,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T]):
 
     @staticmethod
     def of(interval: Interval) -> ContinuousProcessingTimeTrigger[Any]:
+        """Fires at multiples of `interval` of processing time."""
         return ContinuousProcessingTimeTrigger(interval.to_milliseconds())
 
     def on_element(self, element: T, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:

@@ -36,9 +36,11 @@ class TriggerResult(Enum):
     PURGE = (False, True)  # empty without evaluating
 
     def is_fire(self) -> bool:
+        """True if the window function is to run."""
         return self.value[0]
 
     def is_purge(self) -> bool:
+        """True if the contents of the window are to be dropped, after the window function if it runs."""
         return self.value[1]
 
 
@@ -143,6 +145,7 @@ class CountTrigger(TimelessTrigger[T, W]):
 
     @staticmethod
     def of(window_size: int) -> CountTrigger[Any, Any]:
+        """Fires on every `window_size`-th record."""
         return CountTrigger(window_size)
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -172,6 +175,7 @@ class PurgingTrigger(Trigger[T, W]):
 
     @staticmethod
     def of(nested_trigger: Trigger[T, W]) -> PurgingTrigger[T, W]:
+        """Makes every firing of `nested_trigger` empty the window."""
         return PurgingTrigger(nested_trigger)
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -226,6 +230,7 @@ class DeltaTrigger(TimelessTrigger[T, W]):
 
     @staticmethod
     def of(threshold: float, delta_function: Callable[[Any, Any], float]) -> DeltaTrigger[Any, Any]:
+        """Fires when `delta_function(last, element)` is above `threshold`."""
         return DeltaTrigger(threshold, delta_function)
 
     def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:

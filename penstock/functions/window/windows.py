@@ -114,6 +114,7 @@ class GlobalWindow(Window):
 
     @staticmethod
     def get() -> GlobalWindow:
+        """The window; there is only one object of it."""
         return _GLOBAL_WINDOW
 
     def max_timestamp(self) -> int:
