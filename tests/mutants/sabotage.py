@@ -54,30 +54,46 @@ def try_all(mutants: Iterable[Mutant]) -> Iterator[Trial]:
 
 
 def simulate_all(mutants: Iterable[Mutant], seeds: int) -> Iterator[Trial]:
-    """As `try_all`, with simulated runs in place of tests: seeds from 0 on, until one is not exact."""
-    with _copy_of_the_tree() as tree:
+    """As `try_all`, with simulated runs in place of tests: seeds from 0 on, until one is not exact. Only a seed that is exact
+    without the mutant notices it."""
+    with _copy_of_the_tree() as healthy, _copy_of_the_tree() as tree:
         for mutant in mutants:
             with _sabotaged(mutant, tree) as fits:
-                yield _simulate(mutant, seeds, tree) if fits else _does_not_fit(mutant)
+                yield _simulate(mutant, seeds, tree, healthy) if fits else _does_not_fit(mutant)
 
 
-def _simulate(mutant: Mutant, seeds: int, tree: Path) -> Trial:
-    started = time.monotonic()
-    arguments = ["--seeds", f"0..{seeds - 1}", "--stop-at-first"]
+def _simulate(mutant: Mutant, seeds: int, tree: Path, healthy: Path) -> Trial:
+    started, first = time.monotonic(), 0
+    while (left := _TIMEOUT_S - (time.monotonic() - started)) > 0 and first < seeds:
+        found = _first_inexact(range(first, seeds), tree, left)
+        if found is None:
+            break
+        seed, verdict = found
+        if _first_inexact(range(seed, seed + 1), healthy, _TIMEOUT_S) is None:
+            return Trial(mutant=mutant, caught=True, by=verdict, seconds=time.monotonic() - started)
+        first = seed + 1
+    seconds = time.monotonic() - started
+    why = f"not done after {seconds:.0f} s" if left <= 0 else f"NOBODY: {seeds} seeds are exact"
+    return Trial(mutant=mutant, caught=False, by=why, seconds=seconds)
+
+
+def _first_inexact(seeds: range, tree: Path, timeout_s: float) -> tuple[int, str] | None:
+    """The first of `seeds` that is not exact, and the verdict; None: all are, or time is up."""
+    arguments = ["--seeds", f"{seeds.start}..{seeds.stop - 1}", "--stop-at-first"]
     command = [sys.executable, "-m", "penstock.testing.simulate", *arguments]
     try:
         done = subprocess.run(
-            command, cwd=tree, env=_environment(tree), capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            command, cwd=tree, env=_environment(tree), capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired:
-        return Trial(mutant=mutant, caught=False, by=f"not done after {_TIMEOUT_S} s", seconds=_TIMEOUT_S)
-    first = next((line for line in done.stdout.splitlines() if line.startswith("seed ")), "")
-    return Trial(
-        mutant=mutant,
-        caught=done.returncode == 1 and bool(first),
-        by=first.partition("; python -m")[0] or f"NOBODY: {seeds} seeds are exact {done.stderr[-200:]}",
-        seconds=time.monotonic() - started,
-    )
+        return None
+    first = next((line for line in done.stdout.splitlines() if line.startswith("seed ")), None)
+    if first is None:
+        if done.returncode:
+            raise RuntimeError(f"the simulator itself broke off: {done.stderr[-500:]}")
+        return None
+    verdict = first.partition("; python -m")[0]
+    return int(verdict.removeprefix("seed ").partition(":")[0]), verdict
 
 
 @contextmanager
