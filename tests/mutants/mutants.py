@@ -212,7 +212,6 @@ _VALUES_AND_KEYS: Final = (
         old="    if has_single_floats(declared):",
         new="    if False:",
         tests=(f"{_FLOATS}::test_keys_of_32_bits_keep_their_state_when_the_job_is_rescaled",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="a named tuple is copied by its constructor",
@@ -220,7 +219,6 @@ _VALUES_AND_KEYS: Final = (
         old="tuple.__new__(type(value), _tuple(tuple(value)))",
         new="type(value)(*_tuple(tuple(value)))",
         tests=("tests/common/test_values.py::test_a_named_tuple_is_copied_without_its_constructor",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="every NaN is a key of its own",
@@ -250,7 +248,6 @@ _VALUES_AND_KEYS: Final = (
         old="operator.process(0, self._copy(block) if others else block)",
         new="operator.process(0, block)",
         tests=(f"{_VALUES}::test_branches_of_one_stream_do_not_see_what_the_others_do",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="what reduce emits is what it goes on changing",
@@ -272,7 +269,6 @@ _VALUES_AND_KEYS: Final = (
         old="return list(own_all(current))",
         new="return list(current)",
         tests=(f"{_VALUES}::test_a_window_that_fires_again_has_its_elements_as_they_came",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="functions are captured at execution",
@@ -280,7 +276,6 @@ _VALUES_AND_KEYS: Final = (
         old='operator = captured(operator, f"operator {name!r}")',
         new="pass",
         tests=(f"{_CAPTURE}::test_functions_made_in_a_loop_keep_the_value_of_their_turn",),
-        out_of_reach=_API,
     ),
     Mutant(
         name="key selectors are captured at execution",
@@ -288,7 +283,6 @@ _VALUES_AND_KEYS: Final = (
         old='captured(selectors.key_selector(key_selector, self._type, declared), "the key selector of key_by")',
         new="selectors.key_selector(key_selector, self._type, declared)",
         tests=(f"{_CAPTURE}::test_what_cannot_travel_is_refused_at_the_call_and_the_line_comes_first",),
-        out_of_reach=_API,
     ),
     Mutant(
         name="results of count windows are at the end of time",
@@ -296,7 +290,6 @@ _VALUES_AND_KEYS: Final = (
         old="stamp = self._fired_at if isinstance(window, (CountWindow, GlobalWindow)) else window.max_timestamp()",
         new="stamp = window.max_timestamp()",
         tests=(f"{_STAMPS}::test_results_of_windows_without_an_end_have_the_time_of_the_record_that_fired_them",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="a record without a timestamp has None",
@@ -304,7 +297,6 @@ _VALUES_AND_KEYS: Final = (
         old="return MIN_LONG_VALUE if stamp is None else stamp",
         new="return stamp",
         tests=(f"{_STAMPS}::test_a_record_without_a_timestamp_has_the_smallest_long",),
-        out_of_reach=_VALUES_ONLY,
     ),
 )
 
@@ -323,7 +315,6 @@ _COLUMNS: Final = (
         old="arrays.append(exact_array(values, kind))",
         new="arrays.append(pa.array(values, kind))",
         tests=("tests/contract/test_declared_types.py::test_a_value_of_another_type_fails_the_job",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="declared types are not checked inside of a chain",
@@ -331,7 +322,6 @@ _COLUMNS: Final = (
         old="            self._check(block)",
         new="            pass",
         tests=("tests/contract/test_declared_types.py::test_a_value_of_another_type_fails_the_job",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="sums wrap",
@@ -339,7 +329,6 @@ _COLUMNS: Final = (
         old="        if largest * len(column) < 2**63:",
         new="        if True:",
         tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="decimals are rounded over rows",
@@ -347,7 +336,6 @@ _COLUMNS: Final = (
         old="        return _EXACT.add(a, b)\n    if",
         new="        return a + b\n    if",
         tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="NaN is many keys over columns",
@@ -355,7 +343,6 @@ _COLUMNS: Final = (
         old="one_nan(plain(column_of(batch, name, where)))",
         new="plain(column_of(batch, name, where))",
         tests=(f"{_ONE_ANSWER}::test_a_key_is_the_same_over_columns_and_over_rows",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="an expression's type depends on its block",
@@ -363,7 +350,6 @@ _COLUMNS: Final = (
         old="return kind if kind in _SIMPLE else (kind, position)",
         new="return 0",
         tests=(f"{_ONE_ANSWER}::test_integers_are_divided_as_integers_and_floats_as_floats",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="durations cannot be summed over columns",
@@ -371,7 +357,6 @@ _COLUMNS: Final = (
         old="    return kind if _t.is_duration(kind) else None",
         new="    return None",
         tests=(f"{_ONE_ANSWER}::test_an_aggregate_has_one_answer",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="the repeated hour is one hour",
@@ -485,7 +470,6 @@ _STATE: Final = (
         old="len(self.keys) + before.index(partial) for partial in self.partials]",
         new="len(self.keys) + place for place, _ in enumerate(self.partials)]",
         tests=(f"{_SPECIFICATION}::test_reordered_aggregates_keep_their_own_values",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="reordered aggregates are taken by place, over rows",
@@ -493,7 +477,6 @@ _STATE: Final = (
         old="(before.partials or ()).index(partial) for partial in self.contents.partials or ()]",
         new="place for place, _ in enumerate(self.contents.partials or ())]",
         tests=(f"{_SPECIFICATION}::test_reordered_aggregates_keep_their_own_values",),
-        out_of_reach=_VALUES_ONLY,
     ),
     Mutant(
         name="an interval join goes on with wider bounds",
@@ -508,7 +491,6 @@ _STATE: Final = (
         old="        except BaseException:\n            _unlink_quietly(temporary)\n            raise\n        return temporary",
         new="        except OSError:\n            pass\n        return temporary",
         tests=("tests/checkpoint/test_storage.py", "tests/embedded/test_full_disk.py"),
-        out_of_reach=_DISK,
     ),
     Mutant(
         name="checkpoints are readable for everybody",
@@ -516,7 +498,6 @@ _STATE: Final = (
         old="self._rights & 0o666",
         new="0o644",
         tests=("tests/checkpoint/test_private_files.py",),
-        out_of_reach=_DISK,
     ),
 )
 

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +115,22 @@ ANSWER: dict[str, list[Any]] = {
     "loops": [(3, "a0.0"), (3, "a0.1"), (3, "a0.2"), (3, "b0.0"), (3, "b0.1")],
     "pairs": [("a0.0", "b0.0")],
     "rules": [("b0.0", 1), ("b0.0", 1), ("b0.1", 2), ("b0.1", 2)],
+    "singles": [(list(record), record[2]) for records in RECORDS.values() for record in records],
+    "untimed": [(f"c0.{number}", -(2**63)) for number in range(6)],
+    "totals": [
+        ("a", 0, 2, 10, 120, 2.0**62, timedelta(milliseconds=2)),
+        ("b", 0, 1, 900, 900, 2.0**62, timedelta(milliseconds=2)),
+        ("a", 1_000, 1, 1_500, 1_500, 2.0**62, timedelta(milliseconds=3)),
+        ("a", 2_000, 1, 2_000, 2_000, 2.0**62, timedelta(milliseconds=2)),
+    ],
+    "sums": [
+        ("a", 0, 2, 10, 120, 0.5, Decimal("246913578024691357802469135780.0")),
+        ("b", 0, 1, 900, 900, 0, Decimal("123456789012345678901234567890.1")),
+        ("a", 1_000, 1, 1_500, 1_500, 1, Decimal("123456789012345678901234567890.2")),
+        ("a", 2_000, 1, 2_000, 2_000, 0, Decimal("123456789012345678901234567890.1")),
+    ],
 }
+ANSWER["tenths"] = ANSWER["counts"]
 TRUTH = oracle.Truth(splits=RECORDS)
 
 
@@ -146,6 +163,10 @@ def test_the_oracle_misses_every_single_result_and_finds_every_repetition(branch
         ("loops", [(2, "a0.0"), *ANSWER["loops"][1:]]),
         ("pairs", [*ANSWER["pairs"], ("a0.2", "b0.1")]),
         ("rules", [("b0.0", 1), ("b0.1", 1)]),
+        ("singles", [*ANSWER["singles"][:4], (ANSWER["singles"][4][0], 2**63 - 1)]),
+        ("untimed", [*ANSWER["untimed"][:5], ("c0.5", None)]),
+        ("totals", [*ANSWER["totals"][:3], ("a", 2_000, 1, 2_000, 2_000, -(2.0**62), timedelta(milliseconds=2))]),
+        ("sums", [*ANSWER["sums"][:3], ("a", 2_000, 1, 2_000, 2_000, 0.5, ANSWER["sums"][3][6])]),
     ],
 )
 def test_the_oracle_notices_what_is_neither_lost_nor_repeated(branch: str, results: list[Any]) -> None:
@@ -184,6 +205,7 @@ def test_the_oracle_uses_nothing_of_penstock() -> None:
         "__future__",
         "collections",
         "dataclasses",
+        "datetime",
         "itertools",
         "typing",
     }

@@ -86,7 +86,7 @@ _NEXT: Final[tuple[CrashPoint, ...]] = (
     "before-manifest",
     "before-manifest",
 )
-_OTHERS: Final = {"read": 20, "look": 40, "deletion": 12}
+_OTHERS: Final = {"read": 20, "look": 30, "look for owners": 20, "deletion": 12}
 # What a run is left with: a job that is asked to end, and one that is replaced, are for lives that others follow.
 _ENDING: Final[frozenset[Act]] = frozenset(
     {"damaged checkpoint", "stop", "drain", "cancel", "replaced", "savepoint, and killed when it is reported"}
@@ -131,6 +131,7 @@ class Deed:
     act: Act | Harm
     detail: int = 0  # how much, how long, how often
     delay: int = 0  # of what is late or slow: so many storage operations
+    of_kind: bool = False  # of those that are about the same
     replaces: bool = False  # another driver takes over while storage is slow
     then: CrashPoint | None = None  # and the process dies when it comes there for the `again`-th time from then on
     again: int = 1
@@ -181,23 +182,26 @@ def _soon(rng: random.Random, most: int) -> int:
 
 
 def _storage_deed(rng: random.Random, number: int, *, last: bool) -> Deed:
-    places = _WRITES if rng.random() < 0.85 else _OTHERS
+    places = _WRITES if rng.random() < 0.8 else _OTHERS
     place = rng.choice(_CHOSEN if places is _WRITES else list(_OTHERS))
     harms: Iterable[Harm] = ("refused", "refused", "answer lost", "done twice", "slow")
     if places is _WRITES:
         harms = (*HARMS, "slow", "late, of the dead", "late, of the living") if place in _DECISIVE else HARMS
     harm = rng.choice(list(harms))
-    replaces = harm == "slow" and rng.random() < 0.7 and not last and places is _WRITES
+    replaces = harm == "slow" and rng.random() < 0.7 and not last
     detail = {"refused": rng.choice([1, 1, 5, 20]), "slow": rng.choice([50, 700, 700_000])}.get(harm, 1)
     then: CrashPoint = rng.choice(_NEXT)
-    dies_again = rng.random() < 0.8 and place in _DECISIVE and (harm.startswith("late") or replaces)
+    likely = 0.5 if harm == "late, of the living" else 0.8
+    dies_again = rng.random() < likely and place in _DECISIVE and (harm.startswith("late") or replaces)
+    of_kind = place in _DECISIVE and rng.random() < 0.4
     return Deed(
         number=number,
         place=place,
         occurrence=_soon(rng, places[place]),
         act=harm,
         detail=rng.randrange(1_000_000) if replaces else detail,
-        delay=rng.choice([1, 5, 8, 10, 12, 14, 16, 18, 20, 25, 30, 40, 100]),
+        delay=rng.choice([1, 1, 2, 3] if of_kind else [1, 5, 8, 10, 12, 14, 16, 18, 20, 25, 30, 40, 100]),
+        of_kind=of_kind,
         replaces=replaces,
         then=then if dies_again else None,
         again=rng.choice([1, 1, 2]) if place == "write of a manifest" else rng.choice([1, 2, 2, 3]),
@@ -269,7 +273,7 @@ class Demon(CrashPlan):
             else:  # also who waits for an answer in vain waits
                 self._advance(deed.detail if harm == "slow" else _PATIENCE_MS)
 
-        return Harmed(harm=harm, delay=deed.delay, meanwhile=meanwhile)
+        return Harmed(harm=harm, delay=deed.delay, of_kind=deed.of_kind, meanwhile=meanwhile)
 
     def _do(self, deed: Deed) -> None:
         act = "replaced while storage is slow" if deed.replaces else deed.act

@@ -140,4 +140,4 @@ class _Reader(SplitReader):
         for start in range(0, len(records), block_size):
             outside.world(self._world).is_read()
             block = records[start : start + block_size]
-            yield Rows(list(block), [record[2] for record in block])
+            yield Rows([list(record) for record in block], [record[2] for record in block])

@@ -11,6 +11,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 Record: TypeAlias = tuple[str, str, int]  # label of the key, id, event time in ms
@@ -20,6 +21,9 @@ TIMER_MS: Final = 700
 GAP_MS: Final = 333  # event times are multiples of 10: none are exactly this far apart
 REACH_MS: Final = 300
 HOPS: Final = 3
+WEIGHT: Final = 2**62  # two of them are more than 63 bits hold; their mean is not
+UNTIMED: Final = tuple(f"c0.{number}" for number in range(6))  # records without event time
+_NO_TIME: Final = -(2**63)  # what they are told of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,20 @@ def timer_of(at: int) -> int:
     return (at // TIMER_MS + 1) * TIMER_MS
 
 
+def took_ms(record_id: str) -> int:
+    return _place(record_id)[1] + 1
+
+
+def x_of(record_id: str) -> int | float:
+    """Halved as what it is: 3 becomes 1, and 2.5 becomes 1.25."""
+    number = _place(record_id)[1]
+    return number + 0.5 if number % 3 == 0 else number
+
+
+def price_of(record_id: str) -> str:
+    return f"123456789012345678901234567890.{_place(record_id)[1] % 10}"
+
+
 def judge(truth: Truth, visible: Mapping[str, list[Any]]) -> Verdict:
     """`visible` is what each branch has brought about: `windows`, `late`, `counts`, …"""
     verdict = Verdict()
@@ -87,10 +105,12 @@ def _ids(branch: str, visible: Mapping[str, list[Any]]) -> list[str] | None:
             last = {(label, start): ids for label, start, ids in results} if branch == "windows" else None
             windows = [ids for _, _, ids in results] if last is None else list(last.values())
             return [i for ids in windows for i in ids] + [record[1] for record in visible[f"late {branch}"]]
-        case "counts":
+        case "counts" | "tenths":
             return [result[3] for result in results if result[0] == "count"]
         case "prefixes":
             return [ids[-1] for _, ids in results]
+        case "singles":
+            return [record[1] for record, _ in results]
         case "loops":
             return [record_id for _, record_id in results]
         case "rules":
@@ -154,10 +174,12 @@ def _sessions(truth: Truth, records: list[Record], visible: Mapping[str, list[An
     yield from _same("sessions", [(label, at, tuple(sorted(ids))) for label, at, ids in whole], visible["sessions"])
 
 
-def _counts(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]]) -> Iterator[str]:
+def _counts(
+    truth: Truth, records: list[Record], visible: Mapping[str, list[Any]], name: str = "counts"
+) -> Iterator[str]:
     counted: Counter[str] = Counter()
     latest: dict[tuple[str, str], int] = {}
-    for result in visible["counts"]:
+    for result in visible[name]:
         if result[0] == "count":
             _, label, count, record_id = result
             counted[label] += 1
@@ -169,7 +191,7 @@ def _counts(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]
             latest[label, split] = number
     if not truth.late:
         due = {("timer", label, timer_of(at)) for label, _, at in records}
-        yield from _same("timers", due, [result for result in visible["counts"] if result[0] == "timer"])
+        yield from _same("timers", due, [result for result in visible[name] if result[0] == "timer"])
 
 
 def _prefixes(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]]) -> Iterator[str]:
@@ -207,6 +229,53 @@ def _loops(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]]
         yield f"records left the loop after {sorted(hops)} rounds instead of {HOPS}"
 
 
+def _tenths(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]]) -> Iterator[str]:
+    return _counts(truth, records, visible, "tenths")
+
+
+def _singles(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]]) -> Iterator[str]:
+    if wrong := [(record, at) for record, at in visible["singles"] if record[2] != at]:
+        yield f"singles: at another time {wrong[:3]}"
+
+
+def _untimed(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]]) -> Iterator[str]:
+    if not truth.cut:
+        yield from _same("untimed", [(name, _NO_TIME) for name in UNTIMED], visible["untimed"])
+
+
+def _panes(records: list[Record]) -> Iterator[tuple[tuple[str, int, int, int, int], list[Record]]]:
+    """The windows of each key: label, start, how many, the first and the last, and the records themselves."""
+    panes: defaultdict[tuple[str, int], list[Record]] = defaultdict(list)
+    for record in records:
+        panes[record[0], record[2] // WINDOW_MS * WINDOW_MS].append(record)
+    for (label, start), inside in panes.items():
+        times = [at for _, _, at in inside]
+        yield (label, start, len(inside), min(times), max(times)), inside
+
+
+def _totals(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]]) -> Iterator[str]:
+    if truth.late or truth.cut:
+        return
+    due = [
+        (*pane, float(WEIGHT), timedelta(milliseconds=sum(took_ms(record[1]) for record in inside)))
+        for pane, inside in _panes(records)
+    ]
+    yield from _same("totals", due, visible["totals"])
+
+
+def _sums(truth: Truth, records: list[Record], visible: Mapping[str, list[Any]]) -> Iterator[str]:
+    if truth.late or truth.cut:
+        return
+    due = []
+    for pane, inside in _panes(records):
+        xs = [x_of(record[1]) for record in inside]
+        half = sum(x // 2 if isinstance(x, int) else x / 2 for x in xs)
+        tenths = sum(int(price_of(record[1]).replace(".", "")) for record in inside)
+        due.append((*pane, half, f"{tenths // 10}.{tenths % 10}"))
+    found = [(*result[:6], str(result[6])) for result in visible["sums"]]
+    yield from _same("sums", due, found)
+
+
 _CHECKS: Final = {
     "windows": _windows,
     "sessions": _sessions,
@@ -215,6 +284,11 @@ _CHECKS: Final = {
     "pairs": _pairs,
     "rules": _rules,
     "loops": _loops,
+    "tenths": _tenths,
+    "untimed": _untimed,
+    "singles": _singles,
+    "totals": _totals,
+    "sums": _sums,
 }
 
 

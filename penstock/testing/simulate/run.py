@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, Literal
 from unittest import mock
 
 from penstock.checkpoint import layout, object_storage, savepoint
-from penstock.checkpoint.storage import ObjectStorage
+from penstock.checkpoint.storage import LocalStorage, ObjectStorage
 from penstock.checkpoint.store import CheckpointStore
+from penstock.common.restart_strategy import RestartStrategies
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
 from penstock.driver.requests import CheckpointRequest, RescaleRequest, SavepointRequest
@@ -40,10 +43,11 @@ from penstock.runtime.embedded.job import EmbeddedJob
 from penstock.testing.simulate import oracle, outside
 from penstock.testing.simulate.demon import POINTS, Deed, Demon, any_deeds
 from penstock.testing.simulate.outside import OutsideError, World
+from penstock.testing.simulate.program import Version, any_program, any_version
 from penstock.testing.simulate.restless import RestlessSpark
 from penstock.testing.simulate.storage import SimulatedStorage
 from penstock.testing.simulate.story import Story
-from penstock.testing.simulate.workload import Version, any_program, any_version, job_of, sinks_of
+from penstock.testing.simulate.workload import job_of, sinks_of
 
 _MEMORY: Final = "memory:///simulation/"
 
@@ -75,9 +79,9 @@ def simulate(seed: int, *, without: Collection[int] = ()) -> Outcome:
         _seeded_names(seed),
         _quiet(),
         _fresh_memory(),
-        tempfile.TemporaryDirectory(prefix="penstock-simulate-") as folder,
+        tempfile.TemporaryDirectory(prefix="penstock-simulate-", dir=_memory_disk()) as folder,
     ):
-        story = Story()
+        story = Story(folder=folder)
         try:
             verdict = _Run(seed, folder, story, without).judged()
         except Exception as error:
@@ -85,6 +89,11 @@ def simulate(seed: int, *, without: Collection[int] = ()) -> Outcome:
             verdict = oracle.Verdict(wrong=[f"the run broke off: {type(error).__name__}: {error}"])
         story.tell(str(verdict))
         return Outcome(seed=seed, verdict=verdict, story=story.lines, fired=story.fired)
+
+
+def _memory_disk() -> str | None:
+    """A file system that need not be waited for, if there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @contextlib.contextmanager
@@ -164,7 +173,10 @@ class _Run:
 
     def _new_folder(self) -> SimulatedStorage:
         self._folders += 1
-        return SimulatedStorage(ObjectStorage(f"{_MEMORY}{uuid.uuid4().hex}"), self.story)
+        name = uuid.uuid4().hex
+        local = self.program.on_disk
+        inner = LocalStorage(f"{self._folder}/{name}") if local else ObjectStorage(f"{_MEMORY}{name}")
+        return SimulatedStorage(inner, self.story)
 
     # ---------------------------------------------------------------- lives
 
@@ -271,9 +283,9 @@ class _Run:
         version = replace(version, removed=self.version.removed)
         dies = rng.random() < (0.85 if early else 0.6)
         left = rng.randint(1, 4)
-        points: list[CrashPoint] = ["before-manifest", "before-run", "process", "barrier"]
+        points: list[CrashPoint] = ["before-manifest", "before-run", "process", "barrier", "after-manifest"]
         point = rng.choice(points if early and rng.random() < 0.8 else list(POINTS))
-        times = 1 if point == "before-manifest" else rng.choice([1, 2, 2, 3, 5, 20])
+        times = rng.choice([1, 2]) if point.endswith("-manifest") else rng.choice([1, 2, 2, 3, 5, 20])
         gone = _Vanishing(point, times if dies else 0)
         self.story.tell(f"  another driver takes over: {version.describe()}")
         other = self.new_runtime(self.job(version, self._path), rng, gone)
@@ -297,28 +309,46 @@ class _Run:
         self.story.tell(f"  the other driver came to epoch {other.master.epoch}")
 
     def _probe(self, rng: random.Random) -> None:
-        """A copy of the job goes on with another program under the same uids: it has to be refused, for its state means something
-        else."""
+        """A copy of the job goes on with a program that has to be refused: another one under the same uids, whose state means
+        something else, or one whose values are not of their declared type."""
         assert self.version is not None
-        wrong = replace(self.version, window_ms=2 * oracle.WINDOW_MS, reach_ms=2 * oracle.REACH_MS)
         newest = CheckpointStore(self.storage.inner, 1).latest()
-        if newest is None or not {"windows", "pairs"} & set(self.program.branches):
+        if newest is None or newest.finished:
+            return
+        mistyped = rng.random() < 0.6 and "loops" not in self.program.branches
+        if mistyped:
+            wrong = replace(self.version, mistyped=True)
+        elif {"windows", "pairs", "totals", "sums"} & set(self.program.branches):
+            wrong = replace(self.version, window_ms=2 * oracle.WINDOW_MS, reach_ms=2 * oracle.REACH_MS)
+        else:
             return
         kept, self.storage = self.storage, self._new_folder()
         for path in kept.inner.list(""):
             self.storage.inner.put(path, kept.inner.get(path))
         visible = {sink: dict(commits) for sink, commits in self.world.visible.items()}
-        runtime = self.new_runtime(self.job(wrong, None), rng, CrashPlan(()))
-        runtime.master.on_report = lambda report: runtime.cancel()
+        job = self.job(wrong, None)
+        job = replace(job, settings=replace(job.settings, restart=RestartStrategies.no_restart()))
+        runtime = self.new_runtime(job, rng, CrashPlan(()))
+
+        def taken(report: EpochReport) -> None:
+            if report.records_in or not mistyped:
+                self.wrong.append(
+                    f"{'a value of another type' if mistyped else 'state that means something else'} was taken"
+                )
+                runtime.cancel()
+
+        runtime.master.on_report = taken
+        clock, failing = self.clock.now_ms, self.world.failing.copy()
+        self.world.failing.clear()
         try:
             runtime.run()
-        except JobDefinitionError as error:
+        except PenstockError as error:
             self.story.happened("another program was refused", f"another program was refused: {error}")
-        else:
-            if not newest.finished:
-                self.wrong.append("state that means something else was taken")
+            if not mistyped and not isinstance(error, JobDefinitionError):
+                self.wrong.append(f"another program failed with {type(error).__name__}: {error}")
         finally:
-            self.storage, self.world.visible = kept, visible
+            self.storage, self.world.visible, self.world.failing = kept, visible, failing
+            self.clock.advance(clock - self.clock.now_ms)
 
     # ---------------------------------------------------------------- the end
 
@@ -336,6 +366,8 @@ class _Run:
         )
         verdict = oracle.judge(truth, visible)
         verdict.wrong += [*self.wrong, *self.world.wrong]
+        if any(file.stat().st_mode & 0o077 for file in Path(self._folder).rglob("*")):
+            verdict.wrong.append("others than the user may look into the job's files")
         return verdict
 
 

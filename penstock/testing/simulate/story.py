@@ -6,15 +6,16 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-# What no seed decides: random names, and who owns a folder since when.
+# What no seed decides: random names, who owns a folder since when, and the line that asked for the run.
 _NAME = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{10,40}(?![0-9a-zA-Z])")
-_OWNER = re.compile(r" \(process \d+ on host [^)]*\)")
+_OWNER = re.compile(r" \(process \d+ on host [^)]*\)|, [^\s,()]+:\d+(?=\))")
 
 
 @dataclass(slots=True)
 class Story:
     """`fired` counts what is told with `happened`: it is the proof that a fault of a run took place."""
 
+    folder: str = ""  # another one every time
     lines: list[str] = field(default_factory=list)
     fired: Counter[str] = field(default_factory=Counter)
     _names: dict[str, str] = field(default_factory=dict)
@@ -36,6 +37,8 @@ class Story:
     def _plain(self, text: str) -> str:
         """Random names become numbers, in the order in which they are met."""
         first = next(iter(text.splitlines()), "")
+        if self.folder:
+            first = first.replace(self.folder, "…")
         return _NAME.sub(
             lambda match: self._names.setdefault(match[0], f"#{len(self._names) + 1}"), _OWNER.sub("", first)
         )
