@@ -16,6 +16,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -35,7 +36,6 @@ from penstock.checkpoint.manifest import (
 )
 from penstock.errors import CorruptSnapshotError, StorageError
 from penstock.pickling import load_stored
-from penstock.protocol.ids import CheckpointId, Generation
 
 T = TypeVar("T")
 
@@ -95,27 +95,28 @@ def _crc(version: int, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(b"%d\n" % version))
 
 
+# Fields of every version that are in the file as they are.
+_PLAIN: dict[str, type] = {
+    **dict.fromkeys(("job_id", "job_name"), str),
+    **dict.fromkeys(("checkpoint_id", "epoch", "generation"), int),
+    **dict.fromkeys(("created_ms", "processing_time_ms", "max_parallelism"), int),
+    "finished": bool,
+}
+
+
 # ---------------------------------------------------------------- writing
 
 
 def _body(manifest: Manifest) -> dict[str, Json]:
     rescaled = manifest.rescaled
     return {
-        "job_id": manifest.job_id,
-        "job_name": manifest.job_name,
-        "checkpoint_id": manifest.checkpoint_id,
-        "epoch": manifest.epoch,
-        "generation": manifest.generation,
+        **{name: getattr(manifest, name) for name in _PLAIN},
         "kind": manifest.kind,
-        "created_ms": manifest.created_ms,
-        "processing_time_ms": manifest.processing_time_ms,
-        "max_parallelism": manifest.max_parallelism,
         "sources": {uid: {"state": s.state, "finished": s.finished} for uid, s in manifest.sources.items()},
         "spark": None if manifest.spark is None else _spark(manifest.spark),
         "tasks": [_task(task) for task in manifest.tasks],
         "stateful": list(manifest.stateful),
         "committables": {sink: base64.b64encode(data).decode() for sink, data in manifest.committables.items()},
-        "finished": manifest.finished,
         "rescaled": None if rescaled is None else {"given": rescaled.given, "now": rescaled.now},
         "restored_from": manifest.restored_from,
         "claimed_savepoint": manifest.claimed_savepoint,
@@ -226,14 +227,6 @@ def _read_v3(body: _Value) -> Manifest:
     )
 
 
-def _read_v2(body: _Value) -> Manifest:
-    return _read_with_statistics(body, 2)
-
-
-def _read_v1(body: _Value) -> Manifest:
-    return _read_with_statistics(body, 1)
-
-
 def _read_with_statistics(body: _Value, version: int) -> Manifest:
     noted = body["statistics"]
     rescaled = noted.get("rescaled").or_none(lambda pair: pair.each(_Value.number))
@@ -253,21 +246,13 @@ def _read_with_statistics(body: _Value, version: int) -> Manifest:
 def _manifest(body: _Value, version: int, **of_version: Any) -> Manifest:
     """What all versions have in common, and the rest."""
     return Manifest(
-        job_id=body["job_id"].text(),
-        job_name=body["job_name"].text(),
-        checkpoint_id=CheckpointId(body["checkpoint_id"].number()),
-        epoch=body["epoch"].number(),
-        generation=Generation(body["generation"].number()),
+        **{name: body[name].of(kind) for name, kind in _PLAIN.items()},
         kind=body["kind"].one_of("checkpoint", "savepoint"),
-        created_ms=body["created_ms"].number(),
-        processing_time_ms=body["processing_time_ms"].number(),
-        max_parallelism=body["max_parallelism"].number(),
         sources=body["sources"].mapped(
             lambda source: SourcePosition(state=source["state"].any(), finished=source["finished"].flag())
         ),
         tasks=body["tasks"].each(_read_task),
         committables=body["committables"].mapped(_Value.data),
-        finished=body["finished"].flag(),
         format_version=version,
         **of_version,
     )
@@ -308,4 +293,8 @@ def _read_handle(handle: _Value) -> StateHandle:
 
 
 # One reader for each version ever released: old savepoints stay readable.
-READERS: dict[int, Callable[[_Value], Manifest]] = {1: _read_v1, 2: _read_v2, 3: _read_v3}
+READERS: dict[int, Callable[[_Value], Manifest]] = {
+    1: partial(_read_with_statistics, version=1),
+    2: partial(_read_with_statistics, version=2),
+    3: _read_v3,
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import uuid
 from collections.abc import Callable
@@ -117,14 +116,14 @@ class ObjectStorage(Storage):
             ) from error
 
 
-class DriverStorage(Storage):
+class DriverStorage(ObjectStorage):
     """The memory of the driver: for small jobs that need to survive slots, not their driver. It refuses what is too large for that.
     Slots reach it through the registry."""
 
     def __init__(self, max_state_size: int) -> None:
         self._max = max_state_size
         self._name = uuid.uuid4().hex
-        self._inner = ObjectStorage(f"memory:///{self._name}")
+        super().__init__(f"memory:///{self._name}")
 
     @property
     def url(self) -> str:
@@ -132,11 +131,11 @@ class DriverStorage(Storage):
 
     def put(self, path: str, data: bytes) -> None:
         self._check(path, data)
-        self._inner.put(path, data)
+        super().put(path, data)
 
     def put_new(self, path: str, data: bytes) -> bool:
         self._check(path, data)
-        return self._inner.put_new(path, data)
+        return super().put_new(path, data)
 
     def _check(self, path: str, data: bytes) -> None:
         if len(data) > self._max:
@@ -146,31 +145,13 @@ class DriverStorage(Storage):
                 "execution.checkpointing.dir), or raise penstock.checkpoint.driver.max-state-size"
             )
 
-    def get(self, path: str) -> bytes:
-        return self._inner.get(path)
-
-    def exists(self, path: str) -> bool:
-        return self._inner.exists(path)
-
-    def list(self, prefix: str) -> builtins.list[str]:
-        return self._inner.list(prefix)
-
-    def delete(self, path: str) -> None:
-        self._inner.delete(path)
-
-    def sweep(self, *, older_than_s: float = 3600.0) -> int:
-        return self._inner.sweep(older_than_s=older_than_s)
-
 
 def _below(folder: str, path: str) -> bool:
     return not folder or path.startswith(folder + "/")
 
 
-_OF_A_FILE = (
-    "read",
-    "look for",
-    "delete",
-)  # a missing file is an answer to these; to others, "not found" is the bucket
+# A missing file is an answer to these; to others, "not found" is the bucket.
+_OF_A_FILE = ("read", "look for", "delete")
 
 
 def _advice(error: BaseException) -> str:

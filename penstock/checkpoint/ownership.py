@@ -84,12 +84,10 @@ class Ownership:
                 f"generation {generation} of the job folder {storage.url} is gone; found {known}: the folder was deleted "
                 "or replaced while the job ran. Stop this driver and start the job again"
             )
-        if known[-1] > generation and (newest := _owner(storage, known[-1])) != self.owner:
-            who = (
-                ""
-                if newest is None
-                else f" (process {newest.pid} on host {newest.host}, since {_when(newest.acquired_ms)})"
-            )
+        found = _recorded(storage, known[-1]) if known[-1] > generation else (self.owner, None)
+        if found is None or found[0] != self.owner:
+            newest, since = (None, "") if found is None else (found[0], _when(found[0].acquired_ms))
+            who = "" if newest is None else f" (process {newest.pid} on host {newest.host}, since {since})"
             raise FencedError(
                 f"generation {generation} of the job folder {storage.url} was replaced by {known[-1]}{who}: this driver must stop; "
                 "the newer one carries the job on"
@@ -184,11 +182,10 @@ def renew(ownership: Ownership) -> Ownership:
 def _refuse_if_owned(
     storage: Storage, generation: Generation, newcomer: OwnerInfo, is_alive: Callable[[OwnerInfo], bool]
 ) -> None:
-    try:
-        owner, ended_ms = _decode(storage.get(layout.generation(generation)), layout.generation(generation))
-    except (CorruptSnapshotError, FileMissingError):
-        # Damaged: the owner cannot be known, as with one on another host. Taking over fences it either way.
-        return
+    found = _recorded(storage, generation)
+    if found is None:
+        return  # the owner cannot be known, as with one on another host; taking over fences it either way
+    owner, ended_ms = found
     if ended_ms is not None or owner.host != newcomer.host or owner.same_process(newcomer) or not is_alive(owner):
         return
     raise FencedError(
@@ -198,13 +195,12 @@ def _refuse_if_owned(
     )
 
 
-def _owner(storage: Storage, generation: Generation) -> OwnerInfo | None:
+def _recorded(storage: Storage, generation: Generation) -> tuple[OwnerInfo, int | None] | None:
     """None: its file is damaged or gone, so it is not ours."""
     try:
-        owner, _ = _decode(storage.get(layout.generation(generation)), layout.generation(generation))
+        return _decode(storage.get(layout.generation(generation)), layout.generation(generation))
     except (CorruptSnapshotError, FileMissingError):
         return None
-    return owner
 
 
 def _when(ms: int) -> str:

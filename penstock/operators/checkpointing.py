@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.functions.base import (
     CheckpointedFunction,
@@ -50,36 +51,29 @@ class _Snapshot(FunctionSnapshotContext):
 
 
 def initialize_functions(operator: Operator) -> None:
-    for function in operator.checkpointed_functions():
-        if isinstance(function, CheckpointedFunction):
-            try:
-                function.initialize_state(_Initialization(operator))
-            except Exception as error:
-                operator.fail(error, "initialize_state()", None)
+    given = _Initialization(operator)
+    _each(operator, CheckpointedFunction, "initialize_state()", lambda function: function.initialize_state(given))
 
 
 def snapshot_functions(operator: Operator, epoch: int) -> None:
-    for function in operator.checkpointed_functions():
-        if isinstance(function, CheckpointedFunction):
-            try:
-                function.snapshot_state(_Snapshot(epoch, operator.ctx.processing_time()))
-            except Exception as error:
-                operator.fail(error, f"snapshot_state() at the end of epoch {epoch}", None)
+    what, given = f"snapshot_state() at the end of epoch {epoch}", _Snapshot(epoch, operator.ctx.processing_time())
+    _each(operator, CheckpointedFunction, what, lambda function: function.snapshot_state(given))
 
 
 def notify_complete(operator: Operator, checkpoint: int) -> None:
-    for function in operator.checkpointed_functions():
-        if isinstance(function, CheckpointListener):
-            try:
-                function.notify_checkpoint_complete(checkpoint)
-            except Exception as error:
-                operator.fail(error, f"notify_checkpoint_complete({checkpoint})", None)
+    what = f"notify_checkpoint_complete({checkpoint})"
+    _each(operator, CheckpointListener, what, lambda listener: listener.notify_checkpoint_complete(checkpoint))
 
 
 def notify_aborted(operator: Operator, checkpoint: int) -> None:
+    what = f"notify_checkpoint_aborted({checkpoint})"
+    _each(operator, CheckpointListener, what, lambda listener: listener.notify_checkpoint_aborted(checkpoint))
+
+
+def _each(operator: Operator, kind: type, what: str, call: Callable[[Any], None]) -> None:
     for function in operator.checkpointed_functions():
-        if isinstance(function, CheckpointListener):
+        if isinstance(function, kind):
             try:
-                function.notify_checkpoint_aborted(checkpoint)
+                call(function)
             except Exception as error:
-                operator.fail(error, f"notify_checkpoint_aborted({checkpoint})", None)
+                operator.fail(error, what, None)

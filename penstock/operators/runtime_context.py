@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from penstock.common.accumulators import Accumulator
 from penstock.common.metrics import Counter, Distribution, Meter, MetricGroup
@@ -13,16 +13,11 @@ from penstock.errors import JobDefinitionError
 from penstock.functions import KeyedStateStore, RuntimeContext
 from penstock.functions.base import TimerService
 from penstock.functions.state import (
-    AggregatingState,
     AggregatingStateDescriptor,
-    ListState,
     ListStateDescriptor,
-    MapState,
     MapStateDescriptor,
-    ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
-    ValueState,
     ValueStateDescriptor,
 )
 from penstock.operators.base import Operator, OperatorContext
@@ -51,25 +46,20 @@ class StatesByDescriptor(KeyedStateStore):
     def _state(self, descriptor: StateDescriptor) -> Any:
         """A state of the kind that the descriptor says."""
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        found: ValueState[Any] = self._state(state_descriptor)
-        return found
+    def get_state(self, state_descriptor: Any) -> Any:
+        return self._state(state_descriptor)
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        found: ListState[Any] = self._state(state_descriptor)
-        return found
+    get_list_state = get_map_state = get_reducing_state = get_aggregating_state = get_state
 
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        found: MapState[Any, Any] = self._state(state_descriptor)
-        return found
 
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        found: ReducingState[Any] = self._state(state_descriptor)
-        return found
-
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        found: AggregatingState[Any, Any] = self._state(state_descriptor)
-        return found
+# By descriptor: the kind of table, and the handle of a state without and with a time to live.
+_KEYED: Final[Mapping[type[StateDescriptor], tuple[str, Callable[..., _Handle], Callable[..., _Handle]]]] = {
+    ValueStateDescriptor: ("value", KeyedValueState, ExpiringValueState),
+    ListStateDescriptor: ("list", KeyedListState, ExpiringListState),
+    MapStateDescriptor: ("map", KeyedMapState, ExpiringMapState),
+    ReducingStateDescriptor: ("reducing", KeyedReducingState, ExpiringReducingState),
+    AggregatingStateDescriptor: ("aggregating", KeyedAggregatingState, ExpiringAggregatingState),
+}
 
 
 def keyed_state(
@@ -77,53 +67,26 @@ def keyed_state(
 ) -> _Handle:
     """The handle of a keyed state; `namespaced` state belongs to a key and a window. `clock` is processing time."""
     name = descriptor.get_name()
+    keyed = next((handles for described, handles in _KEYED.items() if isinstance(descriptor, described)), None)
+    if keyed is None:
+        raise JobDefinitionError(f"state {name!r}: {type(descriptor).__name__} is not a keyed state descriptor")
+    kind, plain, expiring = keyed
+    given: list[Any] = []
     if descriptor.ttl_config is not None:
-        return _expiring_state(state, descriptor, Lifetime.of(descriptor.ttl_config, clock), namespaced)
-
-    def table(kind: str) -> Any:
-        made = state.table(name, kind, namespaced=namespaced)
-        declare(state, descriptor, made, kind)
-        return made
-
-    match descriptor:
-        case ValueStateDescriptor():
-            return KeyedValueState(state, table("value"), namespaced)
-        case ListStateDescriptor():
-            return KeyedListState(state, table("list"), namespaced)
-        case MapStateDescriptor():
-            return KeyedMapState(state, table("map"), namespaced)
-        case ReducingStateDescriptor():
-            return KeyedReducingState(state, table("reducing"), namespaced, descriptor.get_reduce_function())
-        case AggregatingStateDescriptor():
-            return KeyedAggregatingState(state, table("aggregating"), namespaced, descriptor.get_agg_function())
-    raise JobDefinitionError(f"state {name!r}: {type(descriptor).__name__} is not a keyed state descriptor")
-
-
-def _expiring_state(state: OperatorState, descriptor: StateDescriptor, lifetime: Lifetime, namespaced: bool) -> _Handle:
-    name = descriptor.get_name()
-
-    def table(kind: str, left: Callable[[Any], Any] = lifetime.left_of_value) -> Any:
-        # Stored with a time, so of another kind: state with and without a time to live cannot be taken for one another.
+        lifetime = Lifetime.of(descriptor.ttl_config, clock)
+        given = [lifetime]
         if lifetime.sweep:
-            state.sweepers[name] = left
-        made = state.table(name, f"{kind}-ttl", namespaced=namespaced)
-        declare(state, descriptor, made, f"{kind}-ttl")
-        return made
-
+            state.sweepers[name] = lifetime.left_of_list if kind == "list" else lifetime.left_of_value
+        # Stored with a time, so of another kind: state with and without a time to live cannot be taken for one another.
+        kind, plain = f"{kind}-ttl", expiring
     match descriptor:
-        case ValueStateDescriptor():
-            return ExpiringValueState(state, table("value"), namespaced, lifetime)
-        case ListStateDescriptor():
-            return ExpiringListState(state, table("list", lifetime.left_of_list), namespaced, lifetime)
-        case MapStateDescriptor():
-            return ExpiringMapState(state, table("map"), namespaced, lifetime)
         case ReducingStateDescriptor():
-            reduce = descriptor.get_reduce_function()
-            return ExpiringReducingState(state, table("reducing"), namespaced, lifetime, reduce)
+            given.append(descriptor.get_reduce_function())
         case AggregatingStateDescriptor():
-            aggregate = descriptor.get_agg_function()
-            return ExpiringAggregatingState(state, table("aggregating"), namespaced, lifetime, aggregate)
-    raise JobDefinitionError(f"state {name!r}: {type(descriptor).__name__} is not a keyed state descriptor")
+            given.append(descriptor.get_agg_function())
+    table = state.table(name, kind, namespaced=namespaced)
+    declare(state, descriptor, table, kind)
+    return plain(state, table, namespaced, *given)
 
 
 class OperatorRuntimeContext(StatesByDescriptor, RuntimeContext):
@@ -206,33 +169,28 @@ def _in_time(timestamp: int) -> int:
     return min(timestamp, MAX_LONG_VALUE)
 
 
-class _Counter(Counter):
+class _Counted:
     def __init__(self, values: dict[str, float], name: str) -> None:
         self._values, self._name = values, name
         values.setdefault(name, 0)
 
+    def get_count(self) -> int:
+        return int(self._values[self._name])
+
+
+class _Counter(_Counted, Counter):
     def inc(self, n: int = 1) -> None:
         self._values[self._name] += n
 
     def dec(self, n: int = 1) -> None:
         self._values[self._name] -= n
 
-    def get_count(self) -> int:
-        return int(self._values[self._name])
 
-
-class _Meter(Meter):
+class _Meter(_Counted, Meter):
     """Counts; the rate is the difference between two reports over the time between them."""
-
-    def __init__(self, values: dict[str, float], name: str) -> None:
-        self._values, self._name = values, name
-        values.setdefault(name, 0)
 
     def mark_event(self, value: int = 1) -> None:
         self._values[self._name] += value
-
-    def get_count(self) -> int:
-        return int(self._values[self._name])
 
 
 class _Distribution(Distribution):

@@ -59,6 +59,8 @@ class TwoInputOperator(TimedOperator):
     def user_functions(self) -> Iterable[Any]:
         return (self.function,)
 
+    context: Any  # of records, and of timers if there are any
+
     @abstractmethod
     def call(self, input: int) -> tuple[str, Call]:
         """What the records of an input are given to, and its name for errors."""
@@ -80,6 +82,13 @@ class TwoInputOperator(TimedOperator):
             self.fail(error, name, value, has_record=True)
         state.current_key = NO_KEY
         collector.flush(self)
+
+    def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
+        self._timestamp, self._domain = timestamp, domain
+        try:
+            self.collector.take(self.function.on_timer(timestamp, self.context), timestamp)
+        except Exception as error:
+            self.fail(error, f"on_timer({timestamp}) for key {self.ctx.state.current_key!r}", None)
 
 
 class CoMapOperator(TwoInputOperator):
@@ -131,13 +140,6 @@ class CoProcessOperator(TwoInputOperator):
         context = self.context
         return f"process_element{input + 1}", lambda value: process(value, context)
 
-    def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
-        self._timestamp, self._domain = timestamp, domain
-        try:
-            self.collector.take(self.function.on_timer(timestamp, self.context), timestamp)
-        except Exception as error:
-            self.fail(error, f"on_timer({timestamp}) for key {self.ctx.state.current_key!r}", None)
-
 
 class _Clocks:
     def __init__(self, operator: BroadcastOperator) -> None:
@@ -187,7 +189,7 @@ class BroadcastOperator(TwoInputOperator):
 
     def setup(self, ctx: OperatorContext) -> None:
         super().setup(ctx)
-        self._data_side, self._broadcast_side = DataSideContext(self), BroadcastSideContext(self)
+        self.context, self._broadcast_side = DataSideContext(self), BroadcastSideContext(self)
 
     def restore_state(self) -> None:
         for name in self.names:
@@ -203,14 +205,7 @@ class BroadcastOperator(TwoInputOperator):
 
     def call(self, input: int) -> tuple[str, Call]:
         if input == 0:
-            process, data = self.function.process_element, self._data_side
+            process, data = self.function.process_element, self.context
             return "process_element", lambda value: process(value, data)
         process_broadcast, side = self.function.process_broadcast_element, self._broadcast_side
         return "process_broadcast_element", lambda value: process_broadcast(value, side)
-
-    def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
-        self._timestamp, self._domain = timestamp, domain
-        try:
-            self.collector.take(self.function.on_timer(timestamp, self._data_side), timestamp)
-        except Exception as error:
-            self.fail(error, f"on_timer({timestamp}) for key {self.ctx.state.current_key!r}", None)

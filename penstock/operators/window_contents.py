@@ -268,11 +268,28 @@ class EvictingContents(ListContents):
         return self.inner.inputs(contents)
 
 
-class EvictingWindows(Evictor.EvictorContext):
+class WindowClocks:
+    """What assigners, triggers and evictors all see of the operator."""
+
+    def __init__(self, operator: WindowOperator) -> None:
+        self._operator = operator
+
+    def get_current_processing_time(self) -> int:
+        return self._operator.ctx.processing_time()
+
+    def get_metric_group(self) -> MetricGroup:
+        return self._operator.runtime_context.get_metrics_group()
+
+    def get_current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+
+class EvictingWindows(WindowClocks, Evictor.EvictorContext):
     """What the window operator does with an evictor when a pane fires; also what the evictor sees of the operator."""
 
     def __init__(self, operator: WindowOperator, evictor: Evictor[Any, Any], table: OverlayTable) -> None:
-        self._operator, self._evictor, self._table = operator, evictor, table
+        super().__init__(operator)
+        self._evictor, self._table = evictor, table
 
     def evaluate(self, entry: Any, contents: list[Element], window: Any, namespace: WindowNamespace) -> None:
         elements: list[TimestampedValue[Any]] = [TimestampedValue(*pair) for pair in contents]
@@ -283,15 +300,6 @@ class EvictingWindows(Evictor.EvictorContext):
             self._table.put(entry, _pairs(elements))
         else:
             self._table.delete(entry)
-
-    def get_current_processing_time(self) -> int:
-        return self._operator.ctx.processing_time()
-
-    def get_metric_group(self) -> MetricGroup:
-        return self._operator.runtime_context.get_metrics_group()
-
-    def get_current_watermark(self) -> int:
-        return self._operator.current_watermark
 
 
 def _pairs(elements: list[TimestampedValue[Any]]) -> list[Element]:

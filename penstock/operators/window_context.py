@@ -9,7 +9,6 @@ import copy
 import io
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from penstock.common.metrics import MetricGroup
 from penstock.errors import JobDefinitionError
 from penstock.functions import KeyedStateStore, ProcessAllWindowFunction, ProcessWindowFunction, RuntimeContext
 from penstock.functions.state import (
@@ -33,7 +32,13 @@ from penstock.functions.window import (
     WindowAssigner,
 )
 from penstock.operators.runtime_context import StatesByDescriptor, keyed_state
-from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents, merge_namespaces
+from penstock.operators.window_contents import (
+    AggregateContents,
+    ListContents,
+    ReduceContents,
+    WindowClocks,
+    merge_namespaces,
+)
 
 if TYPE_CHECKING:
     from penstock.operators.window import WindowOperator
@@ -104,13 +109,7 @@ class WindowCodec:
 _NONE: WindowNamespace = ()
 
 
-class AssignerContext(WindowAssigner.WindowAssignerContext):
-    def __init__(self, operator: WindowOperator) -> None:
-        self._operator = operator
-
-    def get_current_processing_time(self) -> int:
-        return self._operator.ctx.processing_time()
-
+class AssignerContext(WindowClocks, WindowAssigner.WindowAssignerContext):
     def get_runtime_context(self) -> RuntimeContext:
         return self._operator.runtime_context
 
@@ -134,9 +133,9 @@ class PaneStates:
         return handle
 
 
-class TriggerContext(Trigger.OnMergeContext):
+class TriggerContext(WindowClocks, Trigger.OnMergeContext):
     def __init__(self, operator: WindowOperator) -> None:
-        self._operator = operator
+        super().__init__(operator)
         self._timers = operator.timers
         self._states = PaneStates(operator, "trigger")
         self.namespace: WindowNamespace = _NONE
@@ -145,15 +144,6 @@ class TriggerContext(Trigger.OnMergeContext):
     def at(self, namespace: WindowNamespace) -> TriggerContext:
         self.namespace = self._timers.namespace = namespace
         return self
-
-    def get_current_processing_time(self) -> int:
-        return self._timers.current_processing_time()
-
-    def get_metric_group(self) -> MetricGroup:
-        return self._operator.runtime_context.get_metrics_group()
-
-    def get_current_watermark(self) -> int:
-        return self._operator.current_watermark
 
     def register_processing_time_timer(self, time: int) -> None:
         self._timers.register_processing_time_timer(time)

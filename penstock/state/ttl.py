@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 from penstock.common.values import own
 from penstock.functions import AggregateFunction, ReduceFunction
-from penstock.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from penstock.functions.state import AggregatingState, ListState, ReducingState, ValueState
 from penstock.functions.state_ttl import StateTtlConfig
 from penstock.state.backend import OperatorState
 from penstock.state.keys import normal_key, user_key
 from penstock.state.overlay import MISSING, MapTable, OverlayTable
-from penstock.state.states import _Handle
+from penstock.state.states import KeyedMapState, _Handle
 
 Stamped: TypeAlias = tuple[int, Any]  # (time of the last update, value)
 
@@ -180,17 +180,10 @@ class ExpiringListState(_ExpiringHandle, ListState[Any]):
             self.clear()
 
 
-class ExpiringMapState(_Handle, MapState[Any, Any]):
+class ExpiringMapState(_ExpiringHandle, KeyedMapState):
     """Each entry lives on its own."""
 
     _table: MapTable
-
-    def __init__(self, backend: OperatorState, table: MapTable, namespaced: bool, lifetime: Lifetime) -> None:
-        super().__init__(backend, table, namespaced)
-        self._lifetime = lifetime
-
-    def clear(self) -> None:
-        self._table.clear(self._entry())
 
     def get(self, key: Any) -> Any:
         stamped = self._look(key)
@@ -216,13 +209,6 @@ class ExpiringMapState(_Handle, MapState[Any, Any]):
     def put(self, key: Any, value: Any) -> None:
         self._table.put((self._entry(), normal_key(key)), self._lifetime.stamp(own(value)))
 
-    def put_all(self, dict_value: dict[Any, Any]) -> None:
-        for key, value in dict_value.items():
-            self.put(key, value)
-
-    def remove(self, key: Any) -> None:
-        self._table.delete((self._entry(), normal_key(key)))
-
     def items(self) -> Iterable[tuple[Any, Any]]:
         lifetime, entry, seen = self._lifetime, self._entry(), []
         for key, stamped in self._table.entries_of(entry):
@@ -236,9 +222,6 @@ class ExpiringMapState(_Handle, MapState[Any, Any]):
 
     def keys(self) -> Iterable[Any]:
         return [key for key, _ in self.items()]
-
-    def values(self) -> Iterable[Any]:
-        return [value for _, value in self.items()]
 
     def is_empty(self) -> bool:
         return not any(self._lifetime.visible(stamped) for _, stamped in self._table.entries_of(self._entry()))

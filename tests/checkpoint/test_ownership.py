@@ -175,7 +175,9 @@ def test_a_process_that_ended_is_dead_before_and_after_its_parent_collects_it() 
 
 def test_a_second_driver_process_is_refused_and_takes_over_after_kill(tmp_path: Path) -> None:
     program = (
-        "import sys; from penstock.checkpoint import LocalStorage, OwnerInfo, acquire\n"
+        "import sys\n"
+        "from penstock.checkpoint.local_storage import LocalStorage\n"
+        "from penstock.checkpoint.ownership import OwnerInfo, acquire\n"
         "print(acquire(LocalStorage(sys.argv[1]), OwnerInfo.current()).generation, flush=True); input()"
     )
     driver = subprocess.Popen(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoint import unpack_committables
+from penstock.checkpoint.manifest_file import unpack_committables
 from penstock.connectors.files.commit import StagedFile
 from penstock.connectors.program import CollectedValues, PrintedLines
 from penstock.datastream.window import TimeWindow

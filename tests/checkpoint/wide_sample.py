@@ -560,7 +560,9 @@ def _take_back(job: Path, files: Path) -> tuple[int, frozenset[str]]:
     """As if the driver had died between the newest manifest and the commit: what that promises is not out yet."""
     import pickle
 
-    from penstock.checkpoint import CheckpointStore, LocalStorage, unpack_committables
+    from penstock.checkpoint.manifest_file import unpack_committables
+    from penstock.checkpoint.storage import LocalStorage
+    from penstock.checkpoint.store import CheckpointStore
 
     newest = CheckpointStore(LocalStorage(job), 1).latest()
     assert newest is not None

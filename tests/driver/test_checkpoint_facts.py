@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from penstock.driver.checkpoint_statistics import CheckpointRecord, CheckpointStatistics
 from penstock.driver.control.facts import with_statistics
 
 
-@dataclass(frozen=True)
-class _Record:
-    checkpoint_id: int
-    status: str
-    at_ms: int
-    bytes: int = 0
-    duration_ms: float = 0.0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class _Statistics:
-    completed: int = 0
-    failed: int = 0
-    restored: int = 0
-    history: list[_Record] = field(default_factory=list)
+def _record(
+    checkpoint_id: int,
+    status: Literal["completed", "failed", "restored"],
+    at_ms: int,
+    size: int = 0,
+    duration_ms: float = 0.0,
+    reason: str = "",
+) -> CheckpointRecord:
+    return CheckpointRecord(
+        checkpoint_id=checkpoint_id, status=status, at_ms=at_ms, bytes=size, duration_ms=duration_ms, reason=reason
+    )
 
 
 def _reported(number: int, *, savepoint: bool = False) -> dict[str, Any]:
@@ -39,10 +34,10 @@ def _reported(number: int, *, savepoint: bool = False) -> dict[str, Any]:
 
 def test_reported_checkpoints_get_their_outcome_and_later_ones_are_in_progress() -> None:
     told: dict[str, Any] = {"counts": {}, "history": [_reported(n) for n in (1, 2, 3)], "restored": None}
-    statistics = _Statistics(
+    statistics = CheckpointStatistics(
         completed=1,
         failed=1,
-        history=[_Record(1, "completed", 150, 7, 20.0), _Record(2, "failed", 260, reason="disk full")],
+        history=[_record(1, "completed", 150, 7, 20.0), _record(2, "failed", 260, reason="disk full")],
     )
     merged = with_statistics(told, statistics)
     assert [(c["id"], c["status"], c["bytes"]) for c in merged["history"]] == [
@@ -55,8 +50,8 @@ def test_reported_checkpoints_get_their_outcome_and_later_ones_are_in_progress()
 
 def test_checkpoints_without_a_report_and_savepoints_are_kept_and_restores_are_told() -> None:
     told: dict[str, Any] = {"counts": {}, "history": [_reported(5, savepoint=True)], "restored": None}
-    statistics = _Statistics(
-        completed=4, restored=1, history=[_Record(4, "completed", 410, 3, 10.0), _Record(4, "restored", 420)]
+    statistics = CheckpointStatistics(
+        completed=4, restored=1, history=[_record(4, "completed", 410, 3, 10.0), _record(4, "restored", 420)]
     )
     merged = with_statistics(told, statistics)
     assert [(c["id"], c["is_savepoint"], c["status"]) for c in merged["history"]] == [
@@ -69,8 +64,8 @@ def test_checkpoints_without_a_report_and_savepoints_are_kept_and_restores_are_t
 def test_a_checkpoint_that_an_earlier_driver_left_in_progress_has_failed_once_a_later_one_settles() -> None:
     left = {**_reported(1), "status": "IN_PROGRESS"}
     told: dict[str, Any] = {"counts": {}, "history": [left], "restored": None}
-    assert with_statistics(told, _Statistics())["history"][0]["status"] == "IN_PROGRESS"
-    later = _Statistics(completed=1, history=[_Record(2, "completed", 300)])
+    assert with_statistics(told, CheckpointStatistics())["history"][0]["status"] == "IN_PROGRESS"
+    later = CheckpointStatistics(completed=1, history=[_record(2, "completed", 300)])
     assert [c["status"] for c in with_statistics(told, later)["history"]] == ["FAILED"]
     told["history"].append(_reported(2))  # a moment later, with its subtasks
     assert [c["status"] for c in with_statistics(told, later)["history"]] == ["FAILED", "COMPLETED"]

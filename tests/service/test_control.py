@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from penstock.checkpoint import savepoint
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, StateEntry
 from penstock.common.job import CompletableFuture, JobStatus
+from penstock.driver.client import JobClient
 from penstock.driver.control import state_browser
 from penstock.driver.control.control import JobControl
 from penstock.driver.control.facts import FactsRecorder
@@ -245,7 +246,7 @@ def steered() -> tuple[JobControl, _Client]:
         job_id="j", graph=lambda: graph, configuration={}, runtime="embedded", storage_url=None, process={},
         life_cycle=lambda: {"state": "RUNNING", "transitions": [], "exceptions": []},
     )  # fmt: skip
-    return JobControl("j", client, facts, lambda: None), client
+    return JobControl("j", cast(JobClient, client), facts, lambda: None), client
 
 
 def test_a_savepoint_has_a_trigger_id_and_its_place_once_it_is_there(steered: tuple[JobControl, _Client]) -> None:

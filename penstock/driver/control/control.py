@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.checkpoint import savepoint
 from penstock.driver.control import state_browser
@@ -19,30 +18,13 @@ from penstock.driver.control.answers import Answer, refuse
 from penstock.driver.control.facts import FactsRecorder
 from penstock.driver.control.flame_graph import FlameGraphs
 from penstock.driver.control.home import is_job_id
-from penstock.engine.sampling import Sample
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.checkpoint.manifest import Manifest
-    from penstock.checkpoint.state_data import Read
-    from penstock.common.job import CompletableFuture, JobStatus
+    from penstock.common.job import CompletableFuture
+    from penstock.driver.client import JobClient
 
 Json: TypeAlias = dict[str, Any]
-
-
-class SteeredJob(Protocol):
-    """What a JobClient offers."""
-
-    def get_job_status(self) -> CompletableFuture[JobStatus]: ...
-    def cancel(self) -> CompletableFuture[None]: ...
-    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]: ...
-    def stop_with_savepoint(
-        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
-    ) -> CompletableFuture[str]: ...
-    def trigger_checkpoint(self, checkpoint_type: str = "CONFIGURED") -> CompletableFuture[int]: ...
-    def rescale(self, parallelism: int) -> CompletableFuture[Any]: ...
-    def read_checkpoint(self, use: Callable[[Manifest, Read], Json]) -> Json: ...
-    def sample(self, seconds: float) -> Counter[Sample]: ...
 
 
 def operation_document(facts: Mapping[str, Any], kind: str, trigger_id: str) -> Json | None:
@@ -68,7 +50,7 @@ class JobControl:
     def __init__(
         self,
         job_id: str,
-        client: SteeredJob,
+        client: JobClient,
         facts: FactsRecorder,
         save: Callable[[], None],
         reserve: Callable[[int], None] = lambda slots: None,

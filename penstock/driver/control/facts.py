@@ -17,11 +17,12 @@ import reprlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.common.secrets import hide_secrets
+from penstock.driver.checkpoint_statistics import CheckpointRecord, CheckpointStatistics
 from penstock.driver.control.rates import WINDOW_MS, committing, vertex_rates
 from penstock.engine.messages import EpochReport
 from penstock.graph.execution_graph import ExecutionGraph
@@ -29,33 +30,7 @@ from penstock.graph.iterations import feedback_edges
 from penstock.graph.job_graph import JobVertex
 
 
-class CheckpointOutcome(Protocol):
-    @property
-    def checkpoint_id(self) -> int: ...
-    @property
-    def status(self) -> str: ...  # completed, failed or restored
-    @property
-    def at_ms(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def duration_ms(self) -> float: ...
-    @property
-    def reason(self) -> str: ...
-
-
-class Statistics(Protocol):
-    @property
-    def completed(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def restored(self) -> int: ...
-    @property
-    def history(self) -> Sequence[CheckpointOutcome]: ...
-
-
-def with_statistics(checkpoints: dict[str, Any], statistics: Statistics) -> dict[str, Any]:
+def with_statistics(checkpoints: dict[str, Any], statistics: CheckpointStatistics) -> dict[str, Any]:
     """The `checkpoints` of a job's facts, brought up to date."""
     settled = {r.checkpoint_id: r for r in statistics.history if r.status in ("completed", "failed")}
     newest = max(settled, default=0)
@@ -94,7 +69,7 @@ def with_statistics(checkpoints: dict[str, Any], statistics: Statistics) -> dict
     }
 
 
-def _outcome(record: CheckpointOutcome, trigger_ms: int) -> dict[str, Any]:
+def _outcome(record: CheckpointRecord, trigger_ms: int) -> dict[str, Any]:
     return {
         "status": record.status.upper(),
         "ack_ms": record.at_ms,
@@ -104,7 +79,7 @@ def _outcome(record: CheckpointOutcome, trigger_ms: int) -> dict[str, Any]:
     }
 
 
-def _unreported(record: CheckpointOutcome) -> dict[str, Any]:
+def _unreported(record: CheckpointRecord) -> dict[str, Any]:
     """One whose epoch has no report: it failed, or an earlier driver ran it."""
     trigger_ms = record.at_ms - int(record.duration_ms)
     return {
@@ -146,7 +121,7 @@ class FactsRecorder:
         runtime: str,
         storage_url: str | None,
         process: Mapping[str, Any],
-        statistics: Callable[[], Statistics] | None = None,
+        statistics: Callable[[], CheckpointStatistics] | None = None,
         accumulators: Callable[[], Mapping[str, Any]] = dict,
         notices: Callable[[], list[dict[str, Any]]] = list,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
