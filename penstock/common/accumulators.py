@@ -60,6 +60,7 @@ class _Folded(SimpleAccumulator[V]):
         return self._value
 
     def get_local_value_primitive(self) -> V:
+        """Another name of `get_local_value`, as in Flink."""
         return self._value
 
     def reset_local(self) -> None:

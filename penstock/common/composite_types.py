@@ -119,6 +119,7 @@ class _FieldsTypeInfo(TypeInformation):
             check_type(field_type, f"the type of field {position} of a row or tuple")
 
     def get_field_types(self) -> list[TypeInformation]:
+        """The types of the fields in their order."""
         return self._field_types
 
     def get_field_names(self) -> list[str]:

@@ -74,36 +74,48 @@ class ConfigOptions:
         return ConfigOptions.OptionBuilder(key)
 
     class OptionBuilder:
+        """An option that has a key and needs a type."""
+
         def __init__(self, key: str) -> None:
             self._key = key
 
         def boolean_type(self) -> ConfigOptions.TypedConfigOptionBuilder[bool]:
+            """Values are true or false."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, BOOLEAN)
 
         def int_type(self) -> ConfigOptions.TypedConfigOptionBuilder[int]:
+            """Values are whole numbers."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, INTEGER)
 
         def long_type(self) -> ConfigOptions.TypedConfigOptionBuilder[int]:
+            """Values are whole numbers."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, INTEGER)
 
         def float_type(self) -> ConfigOptions.TypedConfigOptionBuilder[float]:
+            """Values are floating-point numbers."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, FLOAT)
 
         def double_type(self) -> ConfigOptions.TypedConfigOptionBuilder[float]:
+            """Values are floating-point numbers."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, FLOAT)
 
         def string_type(self) -> ConfigOptions.TypedConfigOptionBuilder[str]:
+            """Values are texts."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, TEXT)
 
     class TypedConfigOptionBuilder(Generic[T]):
+        """An option that has a key and a type and needs a default."""
+
         def __init__(self, key: str, type: OptionType[T]) -> None:
             self._key = key
             self._type = type
 
         def default_value(self, value: T) -> ConfigOption[T]:
+            """The option; where it is not set it is `value`, which must fit the type."""
             default = self._type.read(self._key, self._type.write(value))
             return ConfigOption(self._key, self._type, default)
 
         def no_default_value(self) -> ConfigOption[T | None]:
+            """The option; where it is not set it is None."""
             option: ConfigOption[T | None] = ConfigOption(self._key, self._type, None)
             return option

@@ -59,6 +59,7 @@ class _Ranged(OptionType[N]):
         return f"{self.noun} of at most {most}" if least is None else f"{self.noun} from {least} to {most}"
 
     def within(self, value: N) -> N:
+        """The value if it is in the range, else ValueError."""
         too_small = self.least is not None and not value >= self.least  # "nan" is neither smaller nor larger
         if too_small or (self.most is not None and not value <= self.most):
             raise ValueError(value)

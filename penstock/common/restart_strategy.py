@@ -67,9 +67,11 @@ class RestartStrategies:
             _interval(self, "delay_between_attempts_interval")
 
         def get_restart_attempts(self) -> int:
+            """The most restarts in the job's life."""
             return self.restart_attempts
 
         def get_delay_between_attempts_interval(self) -> timedelta:
+            """The time between a failure and the restart."""
             return self.delay_between_attempts_interval
 
         def get_description(self) -> str:
@@ -90,12 +92,15 @@ class RestartStrategies:
             _interval(self, "delay_between_attempts_interval")
 
         def get_max_failure_rate(self) -> int:
+            """The most failures within the interval."""
             return self.max_failure_rate
 
         def get_failure_interval(self) -> timedelta:
+            """The time within which failures are counted."""
             return self.failure_interval
 
         def get_delay_between_attempts_interval(self) -> timedelta:
+            """The time between a failure and the restart."""
             return self.delay_between_attempts_interval
 
         def get_description(self) -> str:
@@ -130,18 +135,23 @@ class RestartStrategies:
                 )
 
         def get_initial_backoff(self) -> timedelta:
+            """The time between the first failure and the restart."""
             return self.initial_backoff
 
         def get_max_backoff(self) -> timedelta:
+            """The longest time between a failure and the restart."""
             return self.max_backoff
 
         def get_backoff_multiplier(self) -> float:
+            """The factor from one wait to the next."""
             return self.backoff_multiplier
 
         def get_reset_backoff_threshold(self) -> timedelta:
+            """How long the job must run before waits start from the first again."""
             return self.reset_backoff_threshold
 
         def get_jitter_factor(self) -> float:
+            """The share of a wait by which it is varied at random."""
             return self.jitter_factor
 
         def get_description(self) -> str:

@@ -148,37 +148,46 @@ class SlotSharingGroup:
             self._external: dict[str, float] = {}
 
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
+            """The cores of each slot; more than 0."""
             if cpu_cores <= 0:
                 raise ConfigurationError(f"Slot sharing group {self._name!r} cannot have {cpu_cores} CPU cores")
             self._cpu_cores = cpu_cores
             return self
 
         def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """The heap memory of each slot."""
             self._memory["task_heap_memory"] = task_heap_memory
             return self
 
         def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            """The heap memory of each slot in MiB."""
             return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
 
         def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """The memory of each slot outside the heap."""
             self._memory["task_off_heap_memory"] = task_off_heap_memory
             return self
 
         def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            """The memory of each slot outside the heap in MiB."""
             return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
 
         def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """The managed memory of each slot."""
             self._memory["managed_memory"] = managed_memory
             return self
 
         def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
+            """The managed memory of each slot in MiB."""
             return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
 
         def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
+            """The amount of another resource, such as a GPU, of each slot."""
             self._external[name] = value
             return self
 
         def build(self) -> SlotSharingGroup:
+            """The group; ConfigurationError if it has resources without both cores and heap memory."""
             anything = self._cpu_cores is not None or self._memory or self._external
             if anything and (self._cpu_cores is None or "task_heap_memory" not in self._memory):
                 raise ConfigurationError(

@@ -91,6 +91,8 @@ class AsyncFunctionDescriptor:
     """An AsyncFunction and how it is applied."""
 
     class OutputMode(Enum):
+        """Whether results leave in the order of their records or as they come."""
+
         ORDERED = 0
         UNORDERED = 1
 

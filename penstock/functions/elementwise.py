@@ -143,10 +143,12 @@ class ProcessJoinFunction(Function):
         """Valid during the call it is passed to."""
 
         @abstractmethod
-        def get_left_timestamp(self) -> int: ...
+        def get_left_timestamp(self) -> int:
+            """The event time of the left record."""
 
         @abstractmethod
-        def get_right_timestamp(self) -> int: ...
+        def get_right_timestamp(self) -> int:
+            """The event time of the right record."""
 
         @abstractmethod
         def get_timestamp(self) -> int:

@@ -25,6 +25,8 @@ class ProcessFunction(Function):
     """On a stream without keys: no state and no timers of its own."""
 
     class Context(ABC):
+        """What a function may ask about the current record; valid during the call it is passed to."""
+
         @abstractmethod
         def timer_service(self) -> TimerService:
             """Only for reading the clocks: timers need a keyed stream."""
@@ -47,14 +49,19 @@ class KeyedProcessFunction(Function):
         """In `on_timer`, `timestamp` is the timer's."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def get_current_key(self) -> Any:
+            """The key of the current record or timer."""
 
         @abstractmethod
-        def timer_service(self) -> TimerService: ...
+        def timer_service(self) -> TimerService:
+            """The clocks, and the timers of the current key."""
 
     class OnTimerContext(Context):
+        """What `on_timer` may ask besides."""
+
         @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+        def time_domain(self) -> TimeDomain:
+            """The clock of the timer that fired."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
@@ -71,7 +78,7 @@ class CoProcessFunction(Function):
     """On two connected streams without keys; both methods share the instance."""
 
     class Context(ProcessFunction.Context):
-        pass
+        """What a function may ask about the current record; valid during the call it is passed to."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
@@ -86,10 +93,10 @@ class KeyedCoProcessFunction(Function):
     """On two connected keyed streams: both sides of one key share state and timers."""
 
     class Context(KeyedProcessFunction.Context):
-        pass
+        """What a function may ask about the current record and its key; valid during the call it is passed to."""
 
     class OnTimerContext(Context, KeyedProcessFunction.OnTimerContext):
-        pass
+        """What `on_timer` may ask besides."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
@@ -114,37 +121,45 @@ class BaseBroadcastProcessFunction(Function):
     """What the keyed and the plain one have in common."""
 
     class BaseContext(ABC):
+        """What both sides may ask; valid during the call it is passed to."""
+
         @abstractmethod
         def timestamp(self) -> int:
             """The element's event time, the smallest long (-2**63) without one."""
 
         @abstractmethod
-        def current_processing_time(self) -> int: ...
+        def current_processing_time(self) -> int:
+            """The processing time in milliseconds."""
 
         @abstractmethod
-        def current_watermark(self) -> int: ...
+        def current_watermark(self) -> int:
+            """The watermark of the subtask in milliseconds."""
 
     class Context(BaseContext):
         """For the broadcast side."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]: ...
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+            """The broadcast state that the descriptor names, to read and write. It must be one that `broadcast` was
+            given.
+            """
 
     class ReadOnlyContext(BaseContext):
         """For the other side."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]: ...
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+            """The broadcast state that the descriptor names, to read. It must be one that `broadcast` was given."""
 
 
 class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
     """The side that is not broadcast has no keys."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        pass
+        """What `process_broadcast_element` may ask."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        pass
+        """What `process_element` may ask."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
@@ -161,18 +176,25 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
     """The side that is not broadcast is keyed, with state and timers; broadcast elements have no key."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        pass
+        """What `process_broadcast_element` may ask; there is no key, and so neither keyed state nor timers."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        @abstractmethod
-        def timer_service(self) -> TimerService: ...
+        """What `process_element` may ask."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def timer_service(self) -> TimerService:
+            """The clocks, and the timers of the current key."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """The key of the current record or timer."""
 
     class OnTimerContext(ReadOnlyContext, ABC):
+        """What `on_timer` may ask besides."""
+
         @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+        def time_domain(self) -> TimeDomain:
+            """The clock of the timer that fired."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:

@@ -27,6 +27,8 @@ class StateTtlConfig:
         NeverReturnExpired = 1
 
     class TtlTimeCharacteristic(Enum):
+        """The clock of times to live."""
+
         ProcessingTime = 0
 
     def __init__(
@@ -99,36 +101,45 @@ class StateTtlConfig:
             ] = {}
 
         def set_ttl(self, ttl: Interval) -> StateTtlConfig.Builder:
+            """Sets the time to live."""
             self._ttl = ttl
             return self
 
         def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfig.Builder:
+            """Says which accesses renew the time to live; Disabled turns expiry off."""
             self._update_type = update_type
             return self
 
         def update_ttl_on_create_and_write(self) -> StateTtlConfig.Builder:
+            """A write renews the time to live: the default."""
             return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
 
         def update_ttl_on_read_and_write(self) -> StateTtlConfig.Builder:
+            """A read renews the time to live, too."""
             return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
 
         def set_state_visibility(self, state_visibility: StateTtlConfig.StateVisibility) -> StateTtlConfig.Builder:
+            """Says whether expired values that are not yet removed can be read."""
             self._state_visibility = state_visibility
             return self
 
         def return_expired_if_not_cleaned_up(self) -> StateTtlConfig.Builder:
+            """Expired values can be read until they are removed."""
             return self.set_state_visibility(StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp)
 
         def never_return_expired(self) -> StateTtlConfig.Builder:
+            """Expired values cannot be read: the default."""
             return self.set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
 
         def set_ttl_time_characteristic(
             self, ttl_time_characteristic: StateTtlConfig.TtlTimeCharacteristic
         ) -> StateTtlConfig.Builder:
+            """Sets the clock; there is only processing time."""
             self._ttl_time_characteristic = ttl_time_characteristic
             return self
 
         def use_processing_time(self) -> StateTtlConfig.Builder:
+            """Counts in processing time: the default."""
             return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
 
         def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
@@ -163,6 +174,7 @@ class StateTtlConfig:
             return self
 
         def build(self) -> StateTtlConfig:
+            """The configuration, which cannot be changed any more."""
             return StateTtlConfig(
                 self._update_type,
                 self._state_visibility,
@@ -175,6 +187,8 @@ class StateTtlConfig:
         """What removes expired entries that nobody reads."""
 
         class Strategies(Enum):
+            """Flink's names of the ways to remove expired entries."""
+
             FULL_STATE_SCAN_SNAPSHOT = 0
             INCREMENTAL_CLEANUP = 1
             ROCKSDB_COMPACTION_FILTER = 2
@@ -186,17 +200,23 @@ class StateTtlConfig:
             """A strategy without settings."""
 
         class IncrementalCleanupStrategy(CleanupStrategy):
+            """Some entries are looked at on each access."""
+
             def __init__(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> None:
                 self._cleanup_size = cleanup_size
                 self._run_cleanup_for_every_record = run_cleanup_for_every_record
 
             def get_cleanup_size(self) -> int:
+                """How many entries are looked at."""
                 return self._cleanup_size
 
             def run_cleanup_for_every_record(self) -> bool:
+                """True if entries are looked at for each record, too."""
                 return self._run_cleanup_for_every_record
 
         class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
+            """Expired entries are dropped when RocksDB rewrites its files."""
+
             def __init__(
                 self, query_time_after_num_entries: int, periodic_compaction_time: Duration | None = None
             ) -> None:
@@ -204,9 +224,11 @@ class StateTtlConfig:
                 self._periodic_compaction_time = periodic_compaction_time or Duration.of_days(30)
 
             def get_query_time_after_num_entries(self) -> int:
+                """After how many entries the clock is looked at again."""
                 return self._query_time_after_num_entries
 
             def get_periodic_compaction_time(self) -> Duration:
+                """How long a file may stay before it is rewritten."""
                 return self._periodic_compaction_time
 
         EMPTY_STRATEGY: Final = EmptyCleanupStrategy()
@@ -220,9 +242,11 @@ class StateTtlConfig:
             self._is_cleanup_in_background = is_cleanup_in_background
 
         def is_cleanup_in_background(self) -> bool:
+            """False after `disable_cleanup_in_background`."""
             return self._is_cleanup_in_background
 
         def in_full_snapshot(self) -> bool:
+            """True after `cleanup_full_snapshot`."""
             return _Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
         def get_incremental_cleanup_strategy(self) -> IncrementalCleanupStrategy | None:

@@ -40,7 +40,8 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
         """Valid during the call it is passed to."""
 
         @abstractmethod
-        def window(self) -> W2: ...
+        def window(self) -> W2:
+            """The window that fires or is dropped."""
 
         @abstractmethod
         def window_state(self) -> KeyedStateStore:
@@ -64,11 +65,15 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """A window function that also sees time and state."""
 
     class Context(ProcessAllWindowFunction.Context[W2]):
-        @abstractmethod
-        def current_processing_time(self) -> int: ...
+        """Valid during the call it is passed to."""
 
         @abstractmethod
-        def current_watermark(self) -> int: ...
+        def current_processing_time(self) -> int:
+            """The processing time in milliseconds."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """The watermark of the subtask in milliseconds."""
 
     @abstractmethod
     def process(self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]) -> Iterable[OUT]:
@@ -88,7 +93,7 @@ class PassThroughWindowFunction(WindowFunction[IN, IN, KEY, W]):
 
 
 class PassThroughAllWindowFunction(AllWindowFunction[IN, IN, W]):
-    """A window function over a whole stream without keys, which also sees time and state."""
+    """Emits what a window of a stream without keys holds, as it is."""
 
     def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[IN]:
         yield from inputs

@@ -76,6 +76,7 @@ class OperatorState:
         return self.tables[name]
 
     def key(self) -> Any:
+        """The current key; NoKeyError outside of a keyed element."""
         if self.current_key is NO_KEY:
             raise NoKeyError(
                 f"operator {self.operator!r} used keyed state or a timer outside of a keyed element: "
@@ -84,6 +85,7 @@ class OperatorState:
         return self.current_key
 
     def operator_list(self, name: str, kind: str = LIST) -> list[Any]:
+        """The list of this name, of operator state; created on first use, changed in place."""
         return self.lists.get(name, kind)
 
     def broadcast_map(self, name: str) -> dict[Any, Any]:
@@ -101,6 +103,7 @@ class OperatorState:
     # ---------------------------------------------------------------- epoch life cycle
 
     def fold(self, *, checkpointed: bool) -> None:
+        """The epoch is confirmed: its changes become part of the base. `checkpointed` if a checkpoint holds them."""
         for table in self.tables.values():
             table.fold(checkpointed=checkpointed)
         self.event_timers.folded()
@@ -108,6 +111,7 @@ class OperatorState:
         self.lists.fold(checkpointed=checkpointed)
 
     def rollback(self) -> None:
+        """Drops everything since the last confirmed epoch."""
         self.declared.clear()
         self.lists.rollback()
         self.accumulators.forget()
@@ -119,6 +123,7 @@ class OperatorState:
         self.current_key = NO_KEY
 
     def changed(self) -> int:
+        """How many entries changed since the last confirmed epoch."""
         return sum(len(table.delta()) for table in self.tables.values())
 
     def size(self) -> int:

@@ -42,6 +42,7 @@ class StateSettings:
 
     @staticmethod
     def of(config: Mapping[str, str]) -> StateSettings:
+        """The settings of the state backend in a configuration."""
         rocksdb = RocksDBSettings(**settings_of(RocksDBSettings, config))
         return StateSettings(**settings_of(StateSettings, config), rocksdb=rocksdb)
 

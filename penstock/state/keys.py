@@ -205,6 +205,7 @@ def _mix(h: int) -> int:
 
 
 def key_group(key: Any, max_parallelism: int) -> int:
+    """The key group of a key: the same in every process, for equal keys."""
     return _mix(zlib.crc32(canonical(key))) % max_parallelism
 
 
@@ -214,6 +215,7 @@ def subtask_of(group: int, parallelism: int, max_parallelism: int) -> int:
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
+    """The key groups of a subtask. Those of all subtasks cover every group once."""
     start = (subtask * max_parallelism + parallelism - 1) // parallelism
     end = ((subtask + 1) * max_parallelism + parallelism - 1) // parallelism
     return range(start, end)

@@ -26,6 +26,7 @@ class Shape(Enum):
 
     @property
     def is_map(self) -> bool:
+        """True if entries belong to maps: they can be listed map by map."""
         return self in (Shape.MAP, Shape.NAMESPACED_MAP)
 
 
@@ -97,6 +98,7 @@ class NestedMaps(MutableMapping[Any, Any]):
         self._count = 0
 
     def scan(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
+        """The keys and values of one map."""
         return iter(self._maps.get(entry, {}).items())
 
     def get(self, flat: Any, default: Any = None) -> Any:
@@ -138,14 +140,17 @@ class HashMapKeyspace:
         self._bases: list[Base] = []
 
     def base(self, operator: str, name: str, shape: Shape) -> Base:
+        """A new table."""
         base: Base = NestedMaps() if shape.is_map else {}
         self._bases.append(base)
         return base
 
     def entries(self) -> int:
+        """How many entries all tables have."""
         return sum(map(len, self._bases))
 
     def close(self) -> None:
+        """Forgets all tables."""
         self._bases.clear()
 
 

@@ -30,6 +30,7 @@ class LocalFolder:
         self._lock = threading.Lock()
 
     def path(self) -> Path:
+        """The folder; the first call makes it and removes those of processes that are gone."""
         with self._lock:
             if self._path is None:
                 make_private(self._parent)
@@ -39,6 +40,7 @@ class LocalFolder:
             return self._path
 
     def remove(self) -> None:
+        """Deletes the folder and what is in it; the next `path` makes another."""
         with self._lock:
             path, self._path = self._path, None
         if path is not None:

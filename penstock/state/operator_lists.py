@@ -37,6 +37,8 @@ OPERATOR_KINDS: Final = frozenset({LIST, ENGINE_UNION, UNION, BROADCAST})
 
 
 class OperatorLists:
+    """The lists of one operator's operator state in one subtask, and what they were at the last confirmed epoch."""
+
     def __init__(self, operator: str) -> None:
         self._operator = operator
         self._lists: dict[str, list[Any]] = {}
@@ -57,6 +59,7 @@ class OperatorLists:
         return self._lists.setdefault(name, [])
 
     def has(self, name: str) -> bool:
+        """True if there is a list of this name."""
         return name in self._lists
 
     def bind(self, name: str, kind: str, elements: Callable[[], Iterable[Any]]) -> list[Any]:
@@ -91,6 +94,7 @@ class OperatorLists:
             ) from error
 
     def fold(self, *, checkpointed: bool) -> None:
+        """The epoch is confirmed: the lists as they were at its barrier are what `rollback` returns to."""
         frozen = self.freeze()
         self._confirmed = {name: (self._kinds[name], data) for name, data in frozen.items()}
         if checkpointed:
@@ -98,6 +102,7 @@ class OperatorLists:
         self._frozen = None
 
     def rollback(self) -> None:
+        """Drops everything since the last confirmed epoch."""
         self._lists = {name: pickle.loads(data) for name, (_, data) in self._confirmed.items()}
         self._kinds = {name: kind for name, (kind, _) in self._confirmed.items()}
         self._live.clear()
@@ -123,6 +128,7 @@ class OperatorLists:
         )
 
     def restore(self, table: TableDelta) -> None:
+        """Adds what a checkpoint has of one list."""
         self.get(table.name, table.kind).extend(table.values)
 
     def restored(self) -> None:
@@ -152,6 +158,9 @@ class Dealer:
         self._dealt = 0
 
     def share(self, old_subtask: int, tables: Iterable[TableDelta]) -> list[TableDelta]:
+        """The part of an old subtask's tables that the new subtask gets: list elements are dealt round robin, union
+        and broadcast tables come whole.
+        """
         shared = []
         for table in tables:
             if table.kind == LIST:
@@ -173,6 +182,8 @@ ACCUMULATORS: Final = "penstock-accumulators"
 
 
 class Accumulators:
+    """The accumulators of one operator in one subtask; they are kept as operator state."""
+
     def __init__(self, operator: str, lists: OperatorLists) -> None:
         self._operator, self._lists = operator, lists
         self._values: dict[str, Accumulator[Any, Any]] | None = None  # None: not looked at since the state was loaded
@@ -198,6 +209,7 @@ class Accumulators:
         self._added.add(name)
 
     def get(self, name: str) -> Accumulator[Any, Any] | None:
+        """The accumulator of this name, if a function of this run added it."""
         return self._load().get(name) if name in self._added else None
 
     def values(self) -> dict[str, Accumulator[Any, Any]]:

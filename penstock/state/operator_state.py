@@ -56,6 +56,7 @@ class ReadableBroadcast(_Entries, ReadOnlyBroadcastState[Any, Any]):
     """The data side's view."""
 
     def _refuse(self, *_: Any) -> NoReturn:
+        """Always refused: only the broadcast side writes."""
         raise BroadcastWriteError(
             f"broadcast state {self._name!r} was written outside of process_broadcast_element: there each subtask sees other "
             "records, so the copies would drift apart. Write it from the broadcast side, or use keyed state"
@@ -105,6 +106,8 @@ class OperatorListState(ListState[Any]):
 
 
 class SubtaskStateStore(OperatorStateStore):
+    """The operator state of one subtask, as functions see it."""
+
     def __init__(self, state: OperatorState, operator: str) -> None:
         self._state, self._operator = state, operator
 

@@ -75,9 +75,11 @@ class OverlayTable:
         return MISSING if value is TOMBSTONE else value
 
     def put(self, key: Hashable, value: Any) -> None:
+        """Sets the value of a key, in this epoch."""
         self.overlay[key] = value
 
     def delete(self, key: Hashable) -> None:
+        """Removes a key, in this epoch; nothing happens if it is not there."""
         if key in self.base:
             self.overlay[key] = TOMBSTONE
         else:
@@ -177,9 +179,11 @@ class MapTable(OverlayTable):
         return cast("MapScan", self.base).scan(entry)
 
     def is_empty(self, entry: Hashable) -> bool:
+        """True if a map has no entry."""
         return next(self._merged(entry), None) is None
 
     def clear(self, entry: Hashable) -> None:
+        """Removes every entry of a map."""
         for key, _ in list(self._merged(entry)):
             self.delete((entry, key))
 

@@ -32,6 +32,7 @@ _KEYS: Final = b"penstock.keys"
 
 
 def block_name(pane: int, sequence: int, owned: range) -> BlockName:
+    """The name under which a block of panes is kept."""
     return (pane, sequence, owned.start, owned.stop)
 
 
@@ -41,6 +42,7 @@ def with_keys(schema: pa.Schema, keys: Iterable[str]) -> pa.Schema:
 
 
 def encode_panes(operator: str, name: str, pairs: list[tuple[BlockName, Any]], full: bool) -> TableDelta:
+    """Blocks of panes as a table of a snapshot."""
     deleted = [value is TOMBSTONE for _, value in pairs]
     return TableDelta(
         operator=operator,

@@ -32,6 +32,7 @@ _BLOCK_BYTES = 16 << 10
 
 
 def library() -> Any:
+    """The package rocksdict; ConfigurationError if it is not installed."""
     try:
         import rocksdict
     except ImportError as error:
@@ -72,6 +73,7 @@ class RocksDBKeyspace:
         self._closed = False
 
     def base(self, operator: str, name: str, shape: Shape) -> RocksDBBase:
+        """A new table, with a prefix of its own in the database."""
         prefix = len(self._tables).to_bytes(2, "big")
         kind = RocksDBMaps if shape.is_map else RocksDBTimers if shape is Shape.TIMERS else RocksDBBase
         table = kind(self, f"state {name!r} of operator {operator!r}", shape, prefix, self._max_parallelism)
@@ -84,6 +86,7 @@ class RocksDBKeyspace:
         return self._db
 
     def opened(self) -> Rdict:
+        """The database; the first call creates it. StorageError after `close`."""
         if self._db is None:
             if self._closed:
                 raise StorageError("this state was closed with its subtask and cannot be written any more")
@@ -98,6 +101,7 @@ class RocksDBKeyspace:
         return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def close(self) -> None:
+        """Closes the database and deletes its files: checkpoints hold what counts."""
         self._closed = True
         for table in self._tables:
             table.forget()
@@ -304,6 +308,7 @@ class RocksDBBase(StoredBase):
             self._write(batch)
 
     def forget(self) -> None:
+        """Drops decoded values and what is being loaded."""
         self._cache.clear()
         self._loading = None
 
@@ -340,6 +345,7 @@ class RocksDBMaps(RocksDBBase):
         self._map_prefix = rocksdb_keys.map_prefix(self._shape, self.prefix, self._max_parallelism)
 
     def scan(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
+        """The keys and values of one map."""
         self.settle()
         for (_, key), value in self._scan(self._map_prefix(entry)):
             yield key, value
@@ -350,9 +356,11 @@ class RocksDBTimers(RocksDBBase):
 
     @property
     def head(self) -> int:
+        """How many timers are kept in memory."""
         return self._keyspace.settings.timer_head
 
     def after(self, timestamp: int | None) -> Iterator[tuple[Any, Any, int]]:
+        """The timers later than `timestamp` (None: all), in the order of time."""
         self.settle()
         start = None if timestamp is None else rocksdb_keys.after(self.prefix + rocksdb_keys.time_bytes(timestamp))
         return (timer for timer, _ in self._scan(self.prefix, start))

@@ -53,6 +53,7 @@ def map_prefix(shape: Shape, prefix: bytes, max_parallelism: int) -> Encode:
 
 
 def time_bytes(timestamp: int) -> bytes:
+    """A timestamp as bytes that sort as it does."""
     return (timestamp + _BIAS).to_bytes(8, "big")
 
 

@@ -25,6 +25,8 @@ class SnapshotContents:
 
 @dataclass(slots=True, kw_only=True)
 class SnapshotTaken:
+    """What a subtask did at a barrier: its snapshot, and what its sinks are to commit."""
+
     barrier: Barrier
     contents: SnapshotContents | None  # None: this barrier was not a checkpoint
     committables: dict[str, list[Any]]  # by sink

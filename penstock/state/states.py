@@ -45,6 +45,8 @@ class _Handle:
 
 
 class KeyedValueState(_Handle, ValueState[Any]):
+    """A ValueState of the current key."""
+
     __slots__ = ()
 
     def value(self) -> Any:
@@ -59,6 +61,8 @@ class KeyedValueState(_Handle, ValueState[Any]):
 
 
 class KeyedListState(_Handle, ListState[Any]):
+    """A ListState of the current key. What this epoch adds is appended to its own list, not to a copy of all."""
+
     __slots__ = ()
 
     def get(self) -> Iterable[Any]:
@@ -128,6 +132,8 @@ class KeyedMapState(_Handle, MapState[Any, Any]):
 
 
 class KeyedReducingState(_Handle, ReducingState[Any]):
+    """A ReducingState of the current key."""
+
     __slots__ = ("_reduce",)
 
     def __init__(self, backend: OperatorState, table: OverlayTable, namespaced: bool, function: ReduceFunction) -> None:
@@ -146,6 +152,8 @@ class KeyedReducingState(_Handle, ReducingState[Any]):
 
 
 class KeyedAggregatingState(_Handle, AggregatingState[Any, Any]):
+    """An AggregatingState of the current key; the table holds the accumulator."""
+
     __slots__ = ("_function",)
 
     def __init__(

@@ -43,6 +43,7 @@ class TimerQueue:
         self.closed = False  # batch mode, while a key's timers fire: time is at its end, new ones are ignored
 
     def register(self, timestamp: int, key: Any, namespace: Namespace = None) -> None:
+        """Adds a timer; one that is there already stays as it is."""
         if self.closed:
             return
         bucket = self._buckets.get(timestamp)
@@ -64,6 +65,7 @@ class TimerQueue:
             self._count += 1
 
     def delete(self, timestamp: int, key: Any, namespace: Namespace = None) -> None:
+        """Takes a timer back, if it is there."""
         bucket = self._buckets.get(timestamp)
         if bucket is not None and (key, namespace) in bucket:
             del bucket[(key, namespace)]
@@ -73,6 +75,7 @@ class TimerQueue:
             self.table.delete((key, namespace, timestamp))
 
     def next_timestamp(self) -> int | None:
+        """The time of the earliest timer; None if there is none."""
         while True:
             while self._heap and not self._buckets.get(self._heap[0]):
                 self._buckets.pop(heapq.heappop(self._heap), None)
@@ -110,6 +113,7 @@ class TimerQueue:
                 fire(timestamp, *entry)
 
     def rebuild(self) -> None:
+        """Reads the timers from the table again, after a restore or a rollback."""
         self._buckets, self._heap, self._count = {}, [], 0
         if self._stored is not None:
             self._horizon = _BEGINNING

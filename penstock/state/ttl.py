@@ -35,6 +35,7 @@ class Lifetime:
 
     @staticmethod
     def of(config: StateTtlConfig, clock: Callable[[], int]) -> Lifetime:
+        """The lifetime that a configuration describes, with the clock of the subtask."""
         strategies = config.get_cleanup_strategies()
         return Lifetime(
             ttl_ms=config.get_ttl().to_milliseconds(),
@@ -45,20 +46,25 @@ class Lifetime:
         )
 
     def stamp(self, value: Any) -> Stamped:
+        """The value with the time now."""
         return self.clock(), value
 
     def expired(self, stamped: Stamped) -> bool:
+        """True if the value's time is over."""
         return stamped[0] + self.ttl_ms <= self.clock()
 
     def visible(self, stamped: Stamped) -> bool:
+        """True if the value may be read."""
         return self.return_expired or not self.expired(stamped)
 
     # What is left of a stored entry at a full snapshot; MISSING if nothing is.
 
     def left_of_value(self, stored: Stamped) -> Any:
+        """The stored value, or MISSING if it has expired."""
         return MISSING if self.expired(stored) else stored
 
     def left_of_list(self, stored: list[Stamped]) -> Any:
+        """The elements that have not expired, or MISSING if none are left."""
         left = [element for element in stored if not self.expired(element)]
         return (stored if len(left) == len(stored) else left) if left else MISSING
 
@@ -93,6 +99,8 @@ class _ExpiringHandle(_Handle):
 
 
 class ExpiringValueState(_ExpiringHandle, ValueState[Any]):
+    """A ValueState whose value expires."""
+
     def value(self) -> Any:
         value = self._read()
         return None if value is MISSING else value
@@ -105,6 +113,8 @@ class ExpiringValueState(_ExpiringHandle, ValueState[Any]):
 
 
 class ExpiringReducingState(_ExpiringHandle, ReducingState[Any]):
+    """A ReducingState whose value expires; a value added after that starts anew."""
+
     def __init__(
         self,
         backend: OperatorState,
@@ -127,6 +137,8 @@ class ExpiringReducingState(_ExpiringHandle, ReducingState[Any]):
 
 
 class ExpiringAggregatingState(_ExpiringHandle, AggregatingState[Any, Any]):
+    """An AggregatingState whose accumulator expires; a value added after that starts anew."""
+
     def __init__(
         self,
         backend: OperatorState,

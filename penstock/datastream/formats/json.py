@@ -35,18 +35,22 @@ class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
     is a number, a string or a boolean."""
 
     class Builder:
+        """PyFlink's builder."""
+
         def __init__(self) -> None:
             self._type: RowTypeInfo | None = None
             self._fail_on_missing = False
             self._ignore_errors = False
 
         def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
+            """The type of the rows: `Types.ROW_NAMED`; anything else is refused."""
             if not isinstance(type_info, RowTypeInfo):
                 raise JobDefinitionError(f"JsonRowDeserializationSchema needs Types.ROW_NAMED(…), not {type_info}")
             self._type = type_info
             return self
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
+            """An object without one of the declared fields is an error; else the field is None."""
             self._fail_on_missing = True
             return self
 
@@ -56,6 +60,7 @@ class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
             return self
 
         def build(self) -> JsonRowDeserializationSchema:
+            """The schema; JobDefinitionError if `type_info` was not called."""
             if self._type is None:
                 raise JobDefinitionError("JsonRowDeserializationSchema needs a row type: call type_info(…)")
             return JsonRowDeserializationSchema(self._type, self._fail_on_missing, self._ignore_errors)
@@ -121,16 +126,20 @@ class JsonRowSerializationSchema(SerializationSchema):
     """Rows to JSON objects with the type's field names."""
 
     class Builder:
+        """PyFlink's builder."""
+
         def __init__(self) -> None:
             self._type: RowTypeInfo | None = None
 
         def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
+            """The type of the rows: `Types.ROW_NAMED`; anything else is refused."""
             if not isinstance(type_info, RowTypeInfo):
                 raise JobDefinitionError(f"JsonRowSerializationSchema needs Types.ROW_NAMED(…), not {type_info}")
             self._type = type_info
             return self
 
         def build(self) -> JsonRowSerializationSchema:
+            """The schema; JobDefinitionError if `with_type_info` was not called."""
             if self._type is None:
                 raise JobDefinitionError("JsonRowSerializationSchema needs a row type: call with_type_info(…)")
             return JsonRowSerializationSchema(self._type)

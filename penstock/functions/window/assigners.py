@@ -31,7 +31,8 @@ class WindowAssigner(ABC, Generic[T, W]):
         """What an assigner may ask for."""
 
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """The processing time in milliseconds."""
 
         @abstractmethod
         def get_runtime_context(self) -> RuntimeContext:

@@ -54,13 +54,16 @@ class Evictor(ABC, Generic[T, W]):
         """Valid during the call it is passed to."""
 
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """The processing time in milliseconds."""
 
         @abstractmethod
-        def get_metric_group(self) -> MetricGroup: ...
+        def get_metric_group(self) -> MetricGroup:
+            """The metrics of the window operator."""
 
         @abstractmethod
-        def get_current_watermark(self) -> int: ...
+        def get_current_watermark(self) -> int:
+            """The watermark of the subtask in milliseconds."""
 
     def can_merge(self) -> bool:
         """Whether it may be used on windows that merge, such as sessions. An evictor that remembers single windows, against

@@ -55,13 +55,16 @@ class Trigger(ABC, Generic[T, W]):
         """Time, timers and state of one pane; valid during the call it is passed to."""
 
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """The processing time in milliseconds."""
 
         @abstractmethod
-        def get_metric_group(self) -> MetricGroup: ...
+        def get_metric_group(self) -> MetricGroup:
+            """The metrics of the window operator."""
 
         @abstractmethod
-        def get_current_watermark(self) -> int: ...
+        def get_current_watermark(self) -> int:
+            """The watermark of the subtask in milliseconds."""
 
         @abstractmethod
         def register_processing_time_timer(self, time: int) -> None:
@@ -72,10 +75,12 @@ class Trigger(ABC, Generic[T, W]):
             """Call `on_event_time` for this pane when the watermark reaches `time`."""
 
         @abstractmethod
-        def delete_processing_time_timer(self, time: int) -> None: ...
+        def delete_processing_time_timer(self, time: int) -> None:
+            """Takes back a timer of this pane, if there is one at `time`."""
 
         @abstractmethod
-        def delete_event_time_timer(self, time: int) -> None: ...
+        def delete_event_time_timer(self, time: int) -> None:
+            """Takes back a timer of this pane, if there is one at `time`."""
 
         @abstractmethod
         def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
