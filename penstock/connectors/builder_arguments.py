@@ -18,18 +18,21 @@ def text(what: str, value: object) -> str:
 
 
 def instance(what: str, value: T, kind: type) -> T:
+    """The value if it is a `kind`, else ConfigurationError; `what` names the call."""
     if not isinstance(value, kind):
         raise ConfigurationError(f"{what} takes a {kind.__name__}, not {value!r}")
     return value
 
 
 def function(what: str, value: T) -> T:
+    """The value if it can be called, else ConfigurationError; `what` names the call."""
     if not callable(value):
         raise ConfigurationError(f"{what} takes a function of a record, not {value!r}")
     return value
 
 
 def positive(what: str, value: object) -> int:
+    """The value if it is a whole number above 0, else ConfigurationError; `what` names the call."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(f"{what} takes a whole number above 0, not {value!r}")
     return value

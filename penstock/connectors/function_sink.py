@@ -23,6 +23,8 @@ _FOLDER = "transactions"
 
 
 class FunctionSink(Sink):
+    """The sink that runs a SinkFunction (at least once) or a TwoPhaseCommitSinkFunction (exactly once)."""
+
     accepts_columns = False
 
     def __init__(self, function: SinkFunction | TwoPhaseCommitSinkFunction[Any]) -> None:

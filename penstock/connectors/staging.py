@@ -185,6 +185,10 @@ class StagingWriter(SinkWriter, Generic[Part]):
 
 
 class StagedCommitter(Committer):
+    """Commits what a `StagingWriter` wrote to the checkpoint storage. An output that the target refuses three times
+    ends the job.
+    """
+
     def __init__(self, sink_id: str) -> None:
         self.sink_id = sink_id
         self.storage: Storage | None = None

@@ -149,6 +149,7 @@ def committed_files(base: str | os.PathLike[str], *, after_epoch: int = 0) -> li
 
 
 def staging_folder(base: str, sink_id: str) -> str:
+    """The folder inside `base` for what a sink has written and not yet committed."""
     # A name of dots only would leave the folder.
     return os.path.join(base, _STAGING, quote(sink_id, safe="").replace(".", "%2E"))
 

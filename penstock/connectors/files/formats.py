@@ -43,6 +43,7 @@ class ReadFormat(ABC):
 
     @property
     def has_timestamps(self) -> bool:
+        """True if records come with event times, taken from a column."""
         return self._event_time is not None
 
     @abstractmethod
@@ -60,6 +61,7 @@ class ReadFormat(ABC):
 
 
 def is_compressed(name: str) -> bool:
+    """True if the name ends as those of compressed files do; such a file cannot be read from its middle."""
     return name.partition("?")[0].endswith(_COMPRESSED)
 
 

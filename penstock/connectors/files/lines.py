@@ -33,6 +33,7 @@ class Lines:
     lines: list[bytes]
 
     def located(self) -> Iterator[tuple[int, bytes]]:
+        """Each line with its position."""
         offset = self.offset
         for line in self.lines:
             yield offset, line
@@ -133,6 +134,7 @@ def _dropping(blocks: LineBlocks, count: int) -> LineBlocks:
 
 
 def cut_bytes(size: int, start: int, budget: int | None, *, whole: bool) -> Cut:
+    """The part of a file from `start` on that an epoch of `budget` bytes reads; `whole`: the file cannot be divided."""
     end = size if whole or budget is None else min(size, start + budget)
     return Cut(end=end, used=end - start, last=end == size)
 
@@ -197,4 +199,5 @@ class StreamFormat:
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> TextLineFormat:
+        """Lines of text; each is a record, without its newline."""
         return TextLineFormat(charset_name)

@@ -53,9 +53,11 @@ class Partitions:
 
     @property
     def partitioned(self) -> bool:
+        """True if records go to several folders."""
         return self._function is not None or bool(self.columns)
 
     def split(self, block: Block) -> Iterator[tuple[str, Block]]:
+        """The parts of a block with the folder each goes to."""
         if not self.partitioned:
             yield "", block
         elif self._function is not None:
@@ -210,6 +212,7 @@ class _FormatBuilder:
         self._partition_by: Partitioning | None = None
 
     def build(self) -> FileSink:
+        """The sink."""
         return FileSink(self._base_path, self._format, partition_by=self._partition_by)
 
 

@@ -167,10 +167,18 @@ class FileSource(Source):
 
     @staticmethod
     def for_record_stream_format(stream_format: TextLineFormat, *paths: Path) -> FileSourceBuilder:
+        """Starts a source of text files.
+
+        Example:
+
+            source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), "/data/in").build()
+            lines = env.from_source(source, WatermarkStrategy.no_watermarks(), "lines")
+        """
         return FileSourceBuilder(stream_format, paths)
 
     @staticmethod
     def for_bulk_file_format(bulk_format: ReadFormat, *paths: Path) -> FileSourceBuilder:
+        """Starts a source of files in a columnar or delimited format, such as `ParquetFormat`."""
         return FileSourceBuilder(bulk_format, paths)
 
     @classmethod
@@ -270,10 +278,12 @@ class FileSourceBuilder:
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
+        """Reads the files that are there when the job starts, then ends: the default."""
         self._interval = None
         return self
 
     def build(self) -> FileSource:
+        """The source."""
         return FileSource(self._format, self._paths, monitor_interval=self._interval)
 
 

@@ -23,10 +23,12 @@ class FileEncoder(ABC):
     """Writes one file. `finish` writes what is buffered and the footer, but leaves the file open for fsync."""
 
     @abstractmethod
-    def write(self, block: Block) -> None: ...
+    def write(self, block: Block) -> None:
+        """Writes a block; some of it may stay in a buffer."""
 
     @abstractmethod
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Writes what is buffered and the footer. Called once; nothing is written after it."""
 
     def abandon(self) -> None:  # noqa: B027 - optional hook
         """Called instead of `finish` when the file is to be deleted."""
@@ -38,7 +40,8 @@ class WriteFormat(ABC):
     extension: str
 
     @abstractmethod
-    def encoder(self, file: IO[bytes]) -> FileEncoder: ...
+    def encoder(self, file: IO[bytes]) -> FileEncoder:
+        """An encoder that writes to `file`, which it does not close."""
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -153,7 +156,8 @@ class _CsvEncoder(FileEncoder):
 class RowEncoder(Protocol):
     """What `for_row_format` takes: `penstock.common.Encoder`, or anything with its method."""
 
-    def encode(self, element: Any) -> bytes: ...
+    def encode(self, element: Any) -> bytes:
+        """The bytes of one record, separator included."""
 
 
 class _ValueEncoder(FileEncoder):
@@ -189,6 +193,7 @@ class TextEncoder:
         self._charset = charset
 
     def encode(self, element: Any) -> bytes:
+        """The record's text and a line feed."""
         return f"{element}\n".encode(self._charset)
 
 
@@ -197,6 +202,7 @@ class NdjsonEncoder:
     strings."""
 
     def encode(self, element: Any) -> bytes:
+        """The record as one line of JSON; BadRecordError if JSON has no way to write it."""
         try:
             value = as_mapping(element, None) if field_names(element) is not None else element
             text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_json_default)

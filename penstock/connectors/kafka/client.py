@@ -30,6 +30,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def is_topic_name(name: object) -> bool:
+    """True if a topic can have this name."""
     return isinstance(name, str) and _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
@@ -99,6 +100,7 @@ class Cluster:
                 raise ConfigurationError(f"Kafka property {key} must be above 0, not {self.properties[key]}")
 
     def number(self, key: str, default: int) -> int:
+        """A property as an int; ConfigurationError if it is none."""
         text = self.properties.get(key)
         try:
             return default if text is None else int(text)
@@ -119,6 +121,7 @@ class Cluster:
                 ) from error
 
     def truth(self, key: str, default: bool) -> bool:
+        """A property as a bool; anything but `true` is False."""
         return str(self.properties.get(key, default)).lower() == "true"
 
     def _config(self, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,16 +129,19 @@ class Cluster:
         return {"log_level": 3, **defaults, **given, **fixed}
 
     def admin(self) -> Any:
+        """A new client for the administration of topics."""
         kept = {"group.id", "transaction.timeout.ms", "transactional.id", "enable.idempotence", "acks", "linger.ms"}
         config = {key: value for key, value in self._config({}, {}).items() if key not in kept}
         with self.attempt("creating a client"):
             return confluent_kafka().admin.AdminClient(config, logger=_log)
 
     def consumer(self, *, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
+        """A new consumer. `defaults` are below the user's properties, `fixed` above them."""
         with self.attempt("creating a consumer"):
             return confluent_kafka().Consumer(self._config(defaults, fixed), logger=_log)
 
     def producer(self, *, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
+        """A new producer. `defaults` are below the user's properties, `fixed` above them."""
         with self.attempt("creating a producer"):
             return confluent_kafka().Producer(self._config(defaults, fixed), logger=_log)
 
@@ -148,6 +154,7 @@ class Cluster:
             raise self.failure(what, error) from error
 
     def failure(self, what: str, error: object) -> KafkaError:
+        """The error for a failed call: what was tried, what the broker said, what to do."""
         if isinstance(error, confluent_kafka().KafkaException) and (because := refused_because(error.args[0].code())):
             return KafkaError(f"Kafka at {self.servers}: {what} was refused: {_words(error)}. To do: {because}")
         return KafkaError(

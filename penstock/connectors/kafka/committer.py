@@ -36,13 +36,16 @@ class Marker:
     commits: tuple[str, ...] = ()
 
     def after(self, epoch: int, name: str) -> Marker:
+        """The marker once the commit `name` of this epoch is done."""
         return Marker(epoch=epoch, commits=(*self.commits, name)[-_REMEMBERED:])
 
     def to_bytes(self) -> bytes:
+        """The value of a message of the marker topic."""
         return json.dumps({"version": _VERSION, "epoch": self.epoch, "commits": self.commits}).encode()
 
     @staticmethod
     def from_bytes(data: bytes) -> Marker:
+        """Reads what `to_bytes` wrote; KafkaError for another version."""
         parsed = json.loads(data)
         if parsed["version"] != _VERSION:
             raise KafkaError(
@@ -79,6 +82,7 @@ class MarkerTopic:
                 raise
 
     def message(self, sink_id: str, marker: Marker) -> MessageColumns:
+        """The message that sets the marker of a sink."""
         return MessageColumns(
             topics=self.topic,
             values=[marker.to_bytes()],

@@ -32,6 +32,7 @@ class KafkaRecord:
 
     @staticmethod
     def of(message: Any) -> KafkaRecord:
+        """The record of a message of confluent_kafka's."""
         kind, timestamp = message.timestamp()
         return KafkaRecord(
             topic=message.topic(),
@@ -52,6 +53,7 @@ class KafkaRecordDeserializationSchema(ABC):
         """The record; None drops the message. An exception makes it a poison record."""
 
     def get_produced_type(self) -> TypeInformation:
+        """The type of the records; pickled unless a subclass says otherwise."""
         return _NO_TYPE
 
     @staticmethod
@@ -78,6 +80,8 @@ class KafkaRecordDeserializationSchema(ABC):
 
 
 class ValueOnly(KafkaRecordDeserializationSchema):
+    """Gives the value of a message to a DeserializationSchema; a message without a value is dropped."""
+
     def __init__(self, schema: DeserializationSchema) -> None:
         self.schema = schema
 
@@ -117,6 +121,7 @@ class Decoder:
         )
 
     def blocks(self, partition: KafkaTopicPartition, messages: list[Any]) -> Iterator[Block]:
+        """The records of consecutive messages of one partition, as columns where the schema can."""
         stamps: list[int | None] = [message.timestamp()[1] for message in messages]
         if self._columnar is not None:
             values = [message.value() for message in messages]

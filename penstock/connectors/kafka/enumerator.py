@@ -34,6 +34,7 @@ class Subscription:
     pattern: str | None = None
 
     def matches(self, topic: str) -> bool:
+        """True if the topic is to be read."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics

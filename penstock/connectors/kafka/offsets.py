@@ -48,10 +48,12 @@ class KafkaOffsetsInitializer:
 
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
+        """Starts with the oldest message that each partition still has."""
         return KafkaOffsetsInitializer(kind=_Kind.EARLIEST)
 
     @staticmethod
     def latest() -> KafkaOffsetsInitializer:
+        """Starts behind the newest message that each partition has when the job starts."""
         return KafkaOffsetsInitializer(kind=_Kind.LATEST)
 
     @staticmethod
@@ -76,6 +78,7 @@ class KafkaOffsetsInitializer:
 
     @property
     def needs_group(self) -> bool:
+        """True if it asks for offsets that a consumer group committed."""
         return self.kind is _Kind.COMMITTED
 
     def resolve(self, cluster: Cluster, admin: Any, partitions: Sequence[KafkaTopicPartition]) -> list[int]:
@@ -131,6 +134,7 @@ def list_offsets(
 
 
 def committed_offsets(cluster: Cluster, partitions: Sequence[KafkaTopicPartition]) -> list[int | None]:
+    """The offsets that the group of the properties has committed; None where it has none."""
     library = confluent_kafka()
     consumer = cluster.consumer(defaults={}, fixed={"enable.auto.commit": False})
     try:

@@ -23,6 +23,7 @@ class KafkaTopicSelector:
     """PyFlink's interface: chooses the topic of a record. A plain function will do as well."""
 
     def apply(self, data: Any) -> str:
+        """The topic for a record."""
         raise TypeError(f"{type(self).__name__} must define apply(self, data) -> str")
 
 
@@ -42,6 +43,15 @@ class KafkaRecordSerializationSchema:
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:
+        """Starts a schema; a topic and a value schema are required.
+
+        Example:
+
+            KafkaRecordSerializationSchema.builder()
+                .set_topic("orders")
+                .set_value_serialization_schema(SimpleStringSchema())
+                .build()
+        """
         return KafkaRecordSerializationSchemaBuilder()
 
     def serialize(self, values: Sequence[Any], timestamps: Sequence[int | None] | None) -> MessageColumns:
@@ -110,6 +120,7 @@ class MessageColumns:
 
     @staticmethod
     def of_batch(batch: pa.RecordBatch) -> MessageColumns:
+        """Reads what was staged; StorageError if another version wrote it."""
         metadata = batch.schema.metadata or {}
         if metadata.get(b"version") != _VERSION.encode():
             raise StorageError(
@@ -147,6 +158,7 @@ class KafkaRecordSerializationSchemaBuilder:
         self._partitioner: Callable[[Any], int] | None = None
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        """Sends every record to this topic."""
         if not is_topic_name(topic):
             raise ConfigurationError(
                 f"KafkaRecordSerializationSchema.set_topic takes a name ({TOPIC_RULE}), and {topic!r} is none"
@@ -157,6 +169,7 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_topic_selector(
         self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Sends each record to the topic that the selector, or a plain function, gives for it."""
         selector = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
         self._topic = function("KafkaRecordSerializationSchema.set_topic_selector", selector)
         return self
@@ -171,10 +184,12 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_value_serialization_schema(
         self, value_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Makes the value of a message from the record."""
         self._value = _schema("set_value_serialization_schema", value_serialization_schema)
         return self
 
     def set_header_provider(self, provider: Callable[[Any], Headers]) -> KafkaRecordSerializationSchemaBuilder:
+        """Makes the headers of a message from the record."""
         self._headers = function("KafkaRecordSerializationSchema.set_header_provider", provider)
         return self
 
@@ -184,6 +199,7 @@ class KafkaRecordSerializationSchemaBuilder:
         return self
 
     def build(self) -> KafkaRecordSerializationSchema:
+        """The schema; ConfigurationError if topic or value schema is missing."""
         if self._topic is None:
             raise ConfigurationError("KafkaRecordSerializationSchema: call set_topic or set_topic_selector")
         if self._value is None:

@@ -33,6 +33,19 @@ class KafkaSink(Sink):
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
+        """Starts a sink; brokers and a record serializer are required.
+
+        Example:
+
+            stream.sink_to(
+                KafkaSink.builder()
+                .set_bootstrap_servers("broker:9092")
+                .set_record_serializer(serializer)
+                .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+                .set_transactional_id_prefix("orders-job")
+                .build()
+            )
+        """
         return KafkaSinkBuilder()
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
@@ -71,9 +84,11 @@ class KafkaSinkBuilder:
         self._prefix: str | None = None
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """The brokers to begin with: `host:port`, separated by commas."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
+        """How a record becomes a message."""
         if not isinstance(record_serializer, KafkaRecordSerializationSchema):
             raise ConfigurationError(
                 "KafkaSink.set_record_serializer takes what KafkaRecordSerializationSchema.builder() builds, not "
@@ -83,6 +98,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+        """EXACTLY_ONCE (needs a transactional id prefix), AT_LEAST_ONCE or NONE, the default."""
         if not isinstance(delivery_guarantee, DeliveryGuarantee):
             raise ConfigurationError(
                 f"KafkaSink.set_delivery_guarantee takes a DeliveryGuarantee, such as DeliveryGuarantee.EXACTLY_ONCE, not "
@@ -104,11 +120,13 @@ class KafkaSinkBuilder:
         return self
 
     def set_properties(self, props: Mapping[str, str]) -> KafkaSinkBuilder:
+        """Sets several properties, as `set_property` does."""
         for key, value in props.items():
             self.set_property(key, value)
         return self
 
     def build(self) -> KafkaSink:
+        """The sink; ConfigurationError says what is missing, also the extra `kafka`."""
         confluent_kafka()  # says at once which extra is missing
         if not self._properties.get("bootstrap.servers"):
             raise ConfigurationError("KafkaSink: no brokers are named: call set_bootstrap_servers")

@@ -45,6 +45,20 @@ class KafkaSource(Source):
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
+        """Starts a source; brokers, topics and a deserializer are required.
+
+        Example:
+
+            source = (
+                KafkaSource.builder()
+                .set_bootstrap_servers("broker:9092")
+                .set_topics("orders")
+                .set_starting_offsets(KafkaOffsetsInitializer.earliest())
+                .set_value_only_deserializer(SimpleStringSchema())
+                .build()
+            )
+            orders = env.from_source(source, WatermarkStrategy.for_monotonous_timestamps(), "orders")
+        """
         return KafkaSourceBuilder()
 
     def create_enumerator(self) -> SplitEnumerator:
@@ -78,12 +92,15 @@ class KafkaSourceBuilder:
         self._poison: OutputTag | Literal["fail", "drop"] = "fail"
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+        """The brokers to begin with: `host:port`, separated by commas."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
+        """The consumer group whose committed offsets are read, and to which offsets are reported."""
         return self.set_property("group.id", group_id)
 
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
+        """The topics to read, by name; or use `set_topic_pattern`."""
         for topic in topics:
             if not is_topic_name(topic):
                 raise ConfigurationError(
@@ -122,10 +139,12 @@ class KafkaSourceBuilder:
         return instance(f"KafkaSource.{name}", offsets, KafkaOffsetsInitializer)
 
     def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema) -> KafkaSourceBuilder:
+        """Makes records from the values of messages."""
         instance("KafkaSource.set_value_only_deserializer", deserialization_schema, DeserializationSchema)
         return self.set_deserializer(KafkaRecordDeserializationSchema.value_only(deserialization_schema))
 
     def set_deserializer(self, record_deserializer: KafkaRecordDeserializationSchema) -> KafkaSourceBuilder:
+        """Makes records from whole messages: key, headers, topic and timestamp included."""
         self._schema = instance("KafkaSource.set_deserializer", record_deserializer, KafkaRecordDeserializationSchema)
         return self
 
@@ -138,6 +157,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+        """The name under which brokers know the clients of this source."""
         return self.set_property("client.id", prefix)
 
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
@@ -151,11 +171,13 @@ class KafkaSourceBuilder:
         return self
 
     def set_properties(self, props: Mapping[str, str]) -> KafkaSourceBuilder:
+        """Sets several properties, as `set_property` does."""
         for key, value in props.items():
             self.set_property(key, value)
         return self
 
     def build(self) -> KafkaSource:
+        """The source; ConfigurationError says what is missing, also the extra `kafka`."""
         confluent_kafka()  # says at once which extra is missing
         if not self._properties.get("bootstrap.servers"):
             raise ConfigurationError("KafkaSource: no brokers are named: call set_bootstrap_servers")

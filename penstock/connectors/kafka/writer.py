@@ -53,6 +53,7 @@ class Delivery:
             self.error = (error, message.topic(), message.partition())
 
     def check(self, cluster: Cluster) -> None:
+        """Raises KafkaError if a broker has refused a message."""
         if self.error is not None:
             error, topic, partition = self.error
             where = topic if partition is None or partition < 0 else f"{topic}-{partition}"
@@ -247,6 +248,7 @@ def encode(blocks: list[pa.RecordBatch]) -> bytes:
 
 
 def decode(data: bytes) -> Iterator[MessageColumns]:
+    """The messages of one staged output."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         for batch in reader:
             yield MessageColumns.of_batch(batch.replace_schema_metadata(reader.schema.metadata))

@@ -133,6 +133,7 @@ class Database:
             raise self.failure(what, error) from error
 
     def failure(self, what: str, error: object) -> PostgresError:
+        """The error for a failed call: what was tried, what the server said, what to do."""
         text = " ".join(str(error).split()) or type(error).__name__
         if (isinstance(error, BaseException) and refuses(error)) or _FINAL.search(text):
             return PostgresError(
@@ -151,6 +152,7 @@ class KeepsConnection:
     _connection: Any = None
 
     def close(self) -> None:
+        """Closes the connection; the next use opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

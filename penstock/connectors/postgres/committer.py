@@ -82,6 +82,7 @@ class Markers:
         )
 
     def mark(self, connection: Any, job: str, name: str, epoch: int, rows: int) -> None:
+        """Notes that a commit is done, in the transaction that does it, and forgets old ones."""
         key = (job, self._sink_id)
         connection.execute(
             "insert into penstock_commits (job, sink, name, epoch, rows) values (%s, %s, %s, %s, %s)",
@@ -108,6 +109,8 @@ _MEMORY = "select set_config('work_mem', '64MB', false), set_config('temp_buffer
 
 
 class PostgresCommitter(KeepsConnection, StagedCommitter):
+    """Copies what is staged into the table, each commit in one transaction together with its marker."""
+
     commits_beside_next_epoch = True  # the database works while the slots do
 
     def __init__(

@@ -39,12 +39,14 @@ class Segment:
     doubtful: bool = False  # only the database knows whether it takes them; not staged
 
     def halves(self) -> list[Segment]:
+        """The rows in two parts of about the same number, to find one that the server refuses."""
         lines = self.data.splitlines(keepends=True)
         half = self.rows // 2
         return [replace(self, rows=len(part), data=b"".join(part)) for part in (lines[:half], lines[half:])]
 
 
 def merge(segments: Sequence[Segment]) -> list[Segment]:
+    """Joins neighbours of the same columns."""
     merged: list[list[Segment]] = []
     for segment in segments:
         if merged and merged[-1][0].columns == segment.columns:
@@ -63,10 +65,12 @@ def merge(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def pack(segments: Sequence[Segment]) -> bytes:
+    """Segments as the bytes of a staged output."""
     return pickle.dumps([(s.columns, s.rows, s.data) for s in merge(segments)], protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def unpack(data: bytes) -> list[Segment]:
+    """Reads what `pack` wrote."""
     return [Segment(columns=columns, rows=rows, data=rows_) for columns, rows, rows_ in pickle.loads(data)]
 
 
@@ -80,6 +84,9 @@ class CopyEncoder:
         self._known: set[tuple[str, ...]] = set()
 
     def encode(self, block: Block) -> Segment | None:
+        """The rows of a block as COPY reads them; None for an empty one. BadRecordError for a record that lacks a
+        column.
+        """
         if not len(block):
             return None
         if isinstance(block, Columns):

@@ -26,16 +26,19 @@ _PLACE = re.compile(r"COPY [^,]*, line (\d+)(?:, column ([^:]+))?")
 
 
 def copy(connection: Any, target: str, segment: Segment) -> None:
+    """Copies rows into the table `target`, whose name is quoted already, within the caller's transaction."""
     statement = f"copy {target} ({names(segment.columns)}) from stdin"
     with connection.cursor().copy(statement.encode()) as into:
         into.write(segment.data)
 
 
 def quoted(name: str) -> str:
+    """A name as SQL takes it, whatever it contains."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def names(columns: Sequence[str]) -> str:
+    """Column names as SQL takes them, separated by commas."""
     return ", ".join(map(quoted, columns))
 
 

@@ -124,6 +124,14 @@ class PostgresSink(Sink):
 
     @staticmethod
     def builder() -> PostgresSinkBuilder:
+        """Starts a sink; a connection and a table are required.
+
+        Example:
+
+            stream.sink_to(
+                PostgresSink.builder().set_connection("host=db dbname=shop").set_table("totals").set_upsert_keys(["user"]).build()
+            )
+        """
         return PostgresSinkBuilder()
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
@@ -138,6 +146,8 @@ class PostgresSink(Sink):
 
 
 class PostgresSinkBuilder:
+    """Builds a PostgresSink; each setter returns the builder."""
+
     def __init__(self) -> None:
         self._conninfo = ""
         self._table = ""
@@ -183,6 +193,7 @@ class PostgresSinkBuilder:
         return self
 
     def build(self) -> PostgresSink:
+        """The sink; ConfigurationError says what is missing or does not go together."""
         if not self._table:
             raise ConfigurationError("PostgresSink: no table is named: call set_table")
         if self._columns is not None and (missing := [key for key in self._keys if key not in self._columns]):

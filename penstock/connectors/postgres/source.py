@@ -42,9 +42,11 @@ class Reading:
 
     @property
     def column(self) -> str:
+        """The key column as SQL takes it."""
         return '"' + self.key.replace('"', '""') + '"'
 
     def execute(self, connection: Any, what: str, statement: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
+        """Runs a statement in a transaction of its own and gives its rows; errors say what was read."""
         with self.database.attempt(f"{what} of ({_shortened(self.query)}) by {self.key}"):
             rows: list[Any] = connection.execute(statement.encode(), parameters).fetchall()
             connection.rollback()
@@ -191,6 +193,15 @@ class PostgresSource(Source):
 
     @staticmethod
     def builder() -> PostgresSourceBuilder:
+        """Starts a source; a connection, a table or query and a split column are required.
+
+        Example:
+
+            source = (
+                PostgresSource.builder().set_connection("host=db dbname=shop").set_table("orders").set_split_column("id").build()
+            )
+            orders = env.from_source(source, WatermarkStrategy.no_watermarks(), "orders")
+        """
         return PostgresSourceBuilder()
 
     def create_enumerator(self) -> SplitEnumerator:
@@ -213,6 +224,8 @@ class PostgresSource(Source):
 
 
 class PostgresSourceBuilder:
+    """Builds a PostgresSource; each setter returns the builder."""
+
     def __init__(self) -> None:
         self._conninfo = ""
         self._query = ""
@@ -256,6 +269,7 @@ class PostgresSourceBuilder:
         return self
 
     def build(self) -> PostgresSource:
+        """The source; ConfigurationError says what is missing."""
         if not self._query:
             raise ConfigurationError("PostgresSource: nothing to read: call set_table or set_query")
         if not self._key:

@@ -58,6 +58,8 @@ _DOUBTFUL_JSON = re.compile(r"\\u|[eE][+-]?\d{4}|\d{10000}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
+    """A column of the table, as the server's catalogue describes it."""
+
     name: str
     type: str  # as PostgreSQL writes it: character varying(20)
     not_null: bool
@@ -236,6 +238,7 @@ class Table:
     has_checks: bool = False
 
     def column(self, name: str) -> Column | None:
+        """The column of this name; None if there is none."""
         return next((column for column in self.columns if column.name == name), None)
 
     def check_keys(self, keys: Sequence[str], sink: str) -> None:

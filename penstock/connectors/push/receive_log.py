@@ -200,6 +200,7 @@ class ReceiveLogWriter:
             os.close(descriptor)
 
     def close(self) -> None:
+        """Closes the file and lets another process write the log."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -50,6 +50,8 @@ class Receiver(ABC):
 
 
 class LoggedInbox(Inbox):
+    """Writes records to the receive log before they may be acknowledged."""
+
     def __init__(self, log: ReceiveLog, clock: Callable[[], int]) -> None:
         self._writer: ReceiveLogWriter = log.writer()
         self._clock = clock
@@ -63,9 +65,11 @@ class LoggedInbox(Inbox):
             self._writer.append(records, self._clock())
 
     def ended(self) -> None:
+        """Writes that the sender has ended the stream."""
         self._writer.end()
 
     def close(self) -> None:
+        """Lets go of the log."""
         self._writer.close()
 
 
@@ -96,6 +100,7 @@ class MemoryInbox(Inbox):
                 self._bytes += len(data)
 
     def take(self, most: int | None) -> list[Received]:
+        """Removes and gives up to `most` records, all if None; senders that wait for room go on."""
         with self._changed:
             count = len(self._waiting) if most is None else min(most, len(self._waiting))
             taken = [self._waiting.popleft() for _ in range(count)]
@@ -138,12 +143,14 @@ class Receiving:
         return self._ended
 
     def stop(self) -> None:
+        """Tells the receiver to stop, waits up to 5 seconds for its thread, and closes the inbox."""
         self._stopped.set()
         self._thread.join(timeout=5)
         self.inbox.close()
 
 
 def now_ms() -> int:
+    """The time in milliseconds since 1970."""
     return int(time.time() * 1000)
 
 
