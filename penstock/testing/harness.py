@@ -54,24 +54,30 @@ class RecordedOutput:
         self.clear()
 
     def clear(self) -> None:
+        """Forgets everything."""
         self.blocks: list[Block] = []
         self.sides: dict[str, list[Block]] = {}
         self.watermarks: list[int] = []
         self.idleness: list[bool] = []
 
     def block(self, block: Block) -> None:
+        """Takes a block of records."""
         self.blocks.append(block)
 
     def side(self, tag: str, block: Block) -> None:
+        """Takes a block for the side output `tag`."""
         self.sides.setdefault(tag, []).append(block)
 
     def watermark(self, timestamp: int) -> None:
+        """Takes a watermark."""
         self.watermarks.append(timestamp)
 
     def idle(self, idle: bool) -> None:
+        """Takes a change between idle and active."""
         self.idleness.append(idle)
 
     def copy(self) -> RecordedOutput:
+        """A copy that does not change with the original."""
         other = RecordedOutput()
         other.blocks, other.watermarks, other.idleness = self.blocks[:], self.watermarks[:], self.idleness[:]
         other.sides = {tag: blocks[:] for tag, blocks in self.sides.items()}
@@ -157,6 +163,7 @@ class OperatorHarness:
         return self.push_block(Rows([value for value, _ in pairs], [stamp for _, stamp in pairs]), input=input)
 
     def push_block(self, block: Block, *, input: int = 0) -> Self:
+        """Hands the operator a block as it is."""
         self._open().process(input, block)
         return self
 
@@ -176,6 +183,7 @@ class OperatorHarness:
         return self
 
     def idle(self, idle: bool = True) -> Self:
+        """Tells the operator that its input is idle, or active again."""
         self._open().on_idle(idle)
         return self
 
@@ -192,12 +200,15 @@ class OperatorHarness:
         return _pairs(self.output.blocks)
 
     def values(self) -> list[Any]:
+        """What was emitted so far: values."""
         return [value for value, _ in self.records()]
 
     def side_records(self, tag: OutputTag | str) -> list[tuple[Any, int | None]]:
+        """What was emitted to a side output so far: values with their timestamps."""
         return _pairs(self.output.sides.get(tag.tag_id if isinstance(tag, OutputTag) else tag, []))
 
     def side_values(self, tag: OutputTag | str) -> list[Any]:
+        """What was emitted to a side output so far: values."""
         return [value for value, _ in self.side_records(tag)]
 
     @property
@@ -286,6 +297,7 @@ class OperatorHarness:
     # ---------------------------------------------------------------- life cycle
 
     def close(self) -> None:
+        """Closes the operator; closing twice does nothing."""
         if self._opened:
             self._opened = False
             self.operator.close()

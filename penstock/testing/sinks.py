@@ -34,6 +34,7 @@ class ListSink(Sink):
 
     @staticmethod
     def by_epoch(name: str) -> dict[int, list[Any]]:
+        """The committed values by epoch."""
         return {epoch: list(values) for epoch, values in sorted(_committed.get(name, {}).items())}
 
     @staticmethod
@@ -43,6 +44,7 @@ class ListSink(Sink):
 
     @staticmethod
     def clear(name: str) -> None:
+        """Forgets what was committed under `name`."""
         _committed.pop(name, None)
         _calls.pop(name, None)
 

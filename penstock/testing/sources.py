@@ -73,6 +73,7 @@ class ScriptedSource(Source):
 
     @property
     def aborts_fired(self) -> int:
+        """How many of the script's `Abort()`s have happened."""
         return sum(1 for source, _, _ in _aborted if source == self._id)
 
     def create_enumerator(self) -> SplitEnumerator:

@@ -137,6 +137,7 @@ class Deed:
     again: int = 1
 
     def describe(self) -> str:
+        """The deed as a line of the story."""
         more = f", and the process dies at the {self.again}. {self.then} behind it" if self.then is not None else ""
         return f"deed {self.number}: {self.act}, at the {self.occurrence}. {self.place}{more}"
 

@@ -54,9 +54,12 @@ class Input:
     splits: dict[str, tuple[Arrival, ...]]
 
     def records(self) -> dict[str, list[Record]]:
+        """The records of each split in their order."""
         return {split: [arrival.record for arrival in arrivals] for split, arrivals in self.splits.items()}
 
     def describe(self) -> str:
+        """The input as a line of the story."""
+
         def of(split: str, arrivals: tuple[Arrival, ...]) -> str:
             if not arrivals:
                 return f"{split} empty"

@@ -36,17 +36,21 @@ class Truth:
     repeats: bool = False  # at least once
 
     def records(self) -> list[Record]:
+        """All records, of all splits."""
         return [record for records in self.splits.values() for record in records]
 
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
+    """How a run's output differs from the truth."""
+
     lost: int = 0
     duplicated: int = 0
     wrong: list[str] = field(default_factory=list)  # anything else
 
     @property
     def exact(self) -> bool:
+        """True if nothing was lost, repeated or otherwise wrong."""
         return not (self.lost or self.duplicated or self.wrong)
 
     def __str__(self) -> str:
@@ -56,6 +60,7 @@ class Verdict:
 
 
 def timer_of(at: int) -> int:
+    """The time of the timer that the workload registers for a record at `at`."""
     return (at // TIMER_MS + 1) * TIMER_MS
 
 

@@ -36,6 +36,8 @@ class Committers:
 
 @dataclass(slots=True, kw_only=True)
 class World:
+    """All that is outside of Penstock in one run: what sinks made visible, and what is about to fail."""
+
     began_ms: int
     story: Story
     # What is visible, by sink: commits in the order they came, each known by the name of what it commits.
@@ -56,9 +58,11 @@ class World:
             raise (PenstockError if what == "commit" else OutsideError)(f"the demon: this {what} fails")
 
     def is_read(self) -> None:
+        """Called when something outside is read; fails if the demon wants it to."""
         self._fails("read")
 
     def is_closed(self) -> None:
+        """Called when something outside is closed; fails if the demon wants it to."""
         self._fails("close")
 
     def joins(self, sink: str) -> Committers:
@@ -76,15 +80,18 @@ class World:
         return name in self.visible.get(sink, {})
 
     def commit(self, sink: str, name: str, parts: list[tuple[int, list[Any]]]) -> None:
+        """Makes the values of a commit visible, by epoch."""
         self.visible.setdefault(sink, {})[name] = parts
 
 
 def world(name: str) -> World:
+    """The world of this name, for sources and sinks that were pickled."""
     return _worlds[name]
 
 
 @contextlib.contextmanager
 def new_world(name: str, made: World) -> Iterator[World]:
+    """Makes a world known under `name` for the length of a `with`."""
     _worlds[name] = made
     try:
         yield made

@@ -63,6 +63,7 @@ class Outcome:
 
     @property
     def exact(self) -> bool:
+        """True if nothing was lost, repeated or otherwise wrong."""
         return self.verdict.exact
 
     def __str__(self) -> str:
@@ -70,6 +71,7 @@ class Outcome:
 
 
 def replay(seed: int) -> str:
+    """The command that runs a seed again and tells its story."""
     return f"python -m penstock.testing.simulate --seed {seed}"
 
 

@@ -29,6 +29,8 @@ Harm: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harmed:
+    """What the demon does to one operation of the storage."""
+
     harm: Harm
     delay: int = 1  # until what is late, or slow, is carried out: before the operation of this number from now on
     of_kind: bool = False  # of those that are about the same

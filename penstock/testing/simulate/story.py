@@ -22,6 +22,7 @@ class Story:
     _repeated: int = 1  # how often the last line was told in a row
 
     def tell(self, line: str) -> None:
+        """Adds a line; a line like the one before is counted instead."""
         line = self._plain(line)
         if self.lines and self.lines[-1].partition("  (× ")[0] == line:
             self._repeated += 1
@@ -31,6 +32,7 @@ class Story:
             self.lines.append(line)
 
     def happened(self, fault: str, line: str) -> None:
+        """Tells a line and counts the fault."""
         self.fired[fault] += 1
         self.tell(line)
 
