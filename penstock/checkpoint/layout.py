@@ -62,22 +62,27 @@ def state_name(vertex: str, subtask: int, attempt: str) -> str:
 
 
 def checkpoint_folder(checkpoint: CheckpointId | int) -> str:
+    """The folder of a checkpoint, relative to the job folder."""
     return f"{CHECKPOINTS}/chk-{int(checkpoint)}"
 
 
 def checkpoint_manifest(checkpoint: CheckpointId | int) -> str:
+    """The manifest of a checkpoint, relative to the job folder. Its creation is the commit."""
     return f"{checkpoint_folder(checkpoint)}/{_MANIFEST}"
 
 
 def checkpoint_state(checkpoint: CheckpointId | int, name: str) -> str:
+    """A file of a checkpoint, relative to the job folder."""
     return f"{checkpoint_folder(checkpoint)}/{name}"
 
 
 def epoch_plan(epoch: int) -> str:
+    """The file that holds the plan of an epoch, relative to the job folder."""
     return f"{EPOCHS}/{int(epoch)}.json"
 
 
 def generation(number: Generation | int) -> str:
+    """The file whose exclusive creation makes a driver the owner of the job folder."""
     return f"{GENERATIONS}/{int(number)}.json"
 
 
@@ -92,14 +97,17 @@ def completed_checkpoints(paths: Iterable[str]) -> list[CheckpointId]:
 
 
 def planned_epochs(paths: Iterable[str]) -> list[int]:
+    """The epochs whose plans are among these paths."""
     return list(_numbers(_EPOCH, paths))
 
 
 def generations(paths: Iterable[str]) -> list[Generation]:
+    """The drivers whose files are among these paths, by number."""
     return [Generation(n) for n in _numbers(_GENERATION, paths)]
 
 
 def generation_starts(paths: Iterable[str]) -> dict[Generation, GenerationStart]:
+    """Where each driver whose file is among these paths began."""
     found = [match for match in map(_GENERATION_START.fullmatch, paths) if match]
     return {
         Generation(int(match[1])): GenerationStart(checkpoint=CheckpointId(int(match[2])), planned=int(match[3]))

@@ -20,6 +20,7 @@ _CHANNEL_KIND = "channel"  # a table of its own: number on the way → (channel,
 
 
 def encode_contents(contents: SnapshotContents, compression: str | None = None) -> bytes:
+    """The contents of a snapshot as the bytes of a file."""
     meta: dict[str, Any] = {"gate": contents.gate, "finished": contents.finished, "full": contents.full}
     tables = contents.tables
     if contents.channel_state:
@@ -39,6 +40,7 @@ def encode_contents(contents: SnapshotContents, compression: str | None = None) 
 
 
 def decode_contents(data: bytes, source: str) -> SnapshotContents:
+    """Reads what `encode_contents` wrote; `source` names the file in errors."""
     meta, tables = snapshot_file.decode(data, source=source)
     return SnapshotContents(
         tables=[table for table in tables if table.kind != _CHANNEL_KIND],

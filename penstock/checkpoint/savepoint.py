@@ -139,6 +139,7 @@ def read_absolute(handle: StateHandle) -> bytes:
 
 
 def is_external(handle: StateHandle) -> bool:
+    """True if the file is outside of the job folder: part of a savepoint that the job does not own."""
     return isinstance(handle, FileState) and "://" in handle.path
 
 

@@ -125,6 +125,9 @@ def _described(data: bytes, source: str) -> list[tuple[str, str, str]]:
 def read_state(
     manifest: Manifest, uid: str, name: str, read: Read, tasks: Iterable[TaskState] | None = None
 ) -> StateTable:
+    """All entries of the state `name` of operator `uid`, read from the files of the manifest; `tasks` restricts it to
+    some subtasks.
+    """
     kinds: set[str] = set()
     entries: list[StateEntry] = []
     others: set[tuple[str, str]] = set()

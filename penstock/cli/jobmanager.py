@@ -19,6 +19,7 @@ _LEADS_ON = '<!doctype html><meta charset="utf-8"><title>Penstock</title><script
 
 
 def add_to(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     app.command()(jobmanager)
     app.command()(ui)
 

@@ -34,6 +34,7 @@ SavepointDirectory = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
     app.command("list")(list_jobs)
     for command in (info, savepoint, stop, cancel, rescale, checkpoints, log):
         app.command()(on_job(command))

@@ -25,6 +25,7 @@ _LONGEST_NAME = 60
 
 
 def print_json(content: Any) -> None:
+    """Prints a document for programs to read."""
     typer.echo(json.dumps(content, indent=2))
 
 
@@ -70,16 +71,19 @@ def watermark(value: int | None) -> str:
 
 
 def milliseconds(ms: float | None) -> str:
+    """A duration for people; a dash if it is not known."""
     if ms is None:
         return "–"
     return f"{ms:.0f} ms" if ms < 1000 else span(ms)
 
 
 def span(ms: float) -> str:
+    """A duration for people, from tenths of seconds to days."""
     return str(timedelta(seconds=int(ms / 1000))) if ms >= 60_000 else f"{ms / 1000:.1f} s"
 
 
 def size(count: float) -> str:
+    """A number of bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

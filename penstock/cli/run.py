@@ -117,6 +117,7 @@ def _runtime(text: str) -> str:
 
 
 def add_to(app: typer.Typer) -> None:
+    """Adds the command of this module."""
     # Everything after the program belongs to the program, options included.
     app.command("run", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})(run)
 

@@ -13,6 +13,7 @@ _KEY = "As JSON: 17, '\"user-1\"', '[1, \"a\"]' for a tuple; default: some of al
 
 
 def add_to(app: typer.Typer) -> None:
+    """Adds the command of this module."""
     app.command()(on_job(state))
 
 

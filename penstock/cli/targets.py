@@ -89,6 +89,8 @@ Listed: TypeAlias = tuple[Target, Mapping[str, Any]]  # a job and its entry in /
 
 
 class LocalTarget:
+    """A job that is reached through its folder on this machine."""
+
     def __init__(self, known: KnownJob) -> None:
         self._known = known
 
@@ -118,6 +120,8 @@ class LocalTarget:
 
 
 class RemoteTarget:
+    """A job that is reached through a job manager's REST."""
+
     def __init__(self, endpoint: Endpoint, job_id: str) -> None:
         self._endpoint, self.job_id = endpoint, job_id
 
@@ -151,6 +155,7 @@ def checked(answer: Answer) -> dict[str, Any]:
 
 
 def home_at(directory: Path | None) -> JobHome:
+    """The home in this folder; None: the default one."""
     return JobHome.default() if directory is None else JobHome(directory.absolute())
 
 

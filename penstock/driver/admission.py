@@ -42,6 +42,8 @@ class _Model(NamedTuple):
 
 
 class EpochCost:
+    """How long an epoch takes by the number of its records: a line through the recent ones."""
+
     def __init__(self) -> None:
         self._model: _Model | None = None
         self._quiet_ms: float | None = None

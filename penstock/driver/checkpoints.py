@@ -366,6 +366,7 @@ class Checkpoints:
 
 
 def task_state(graph: ExecutionGraph, task: TaskId, handles: tuple[StateHandle, ...]) -> TaskState:
+    """The entry of a subtask in the manifest."""
     vertex = graph.vertex(task)
     return TaskState(
         vertex=vertex.state_id,

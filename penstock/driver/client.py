@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 
 def now_ms() -> int:
+    """The time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 

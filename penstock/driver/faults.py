@@ -23,6 +23,9 @@ KillPoint: TypeAlias = Literal[
 
 
 def reach(point: KillPoint, epoch: int) -> None:
+    """Kills this process if `PENSTOCK_FAULT` names this point and an epoch up to this one; for tests with real
+    processes.
+    """
     wanted = os.environ.get("PENSTOCK_FAULT")
     if not wanted:
         return

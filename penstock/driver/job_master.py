@@ -45,6 +45,10 @@ _log = logging.getLogger("penstock")
 
 
 class JobMaster:
+    """The brain of a job: plans epochs, runs the checkpoint machine, commits, answers requests. It knows no runtime,
+    and one thread drives it.
+    """
+
     def __init__(
         self,
         job: JobDescription,

@@ -31,6 +31,8 @@ _KEPT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
+    """A job's entry into a state."""
+
     state: str
     at_ms: int
 

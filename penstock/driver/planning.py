@@ -36,6 +36,8 @@ _UNKNOWN: Final = -1
 
 
 class LoopTracker:
+    """Knows how many records of each iteration are on their way back, and when an iteration may end."""
+
     def __init__(self, loops: Iterable[Loop]) -> None:
         self._loops = tuple(loops)
         self._waiting: dict[str, int] = {loop.tail: 0 for loop in self._loops}  # records on the way back, by tail

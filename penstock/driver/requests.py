@@ -41,6 +41,8 @@ class JobEndedError(PenstockError):
 
 @dataclass(slots=True, kw_only=True)
 class SavepointRequest:
+    """Somebody wants a savepoint, and maybe the end of the job with it."""
+
     directory: str | None  # None: the configured one, or the job folder's
     stop: bool = False
     drain: bool = False
@@ -49,6 +51,8 @@ class SavepointRequest:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointRequest:
+    """Somebody wants a checkpoint now."""
+
     full: bool = False  # of everything, not only of what changed since the last one
     answer: Future[int] = field(default_factory=Future)  # its number
 
@@ -66,6 +70,8 @@ class RescaleResult:
 
 @dataclass(slots=True, kw_only=True)
 class RescaleRequest:
+    """Somebody wants another parallelism."""
+
     parallelism: int
     answer: Future[RescaleResult] = field(default_factory=Future)
 
@@ -83,6 +89,8 @@ def _name(request: Request) -> str:
 
 
 class Requests:
+    """What was asked of a job from other threads and is waiting for the end of an epoch. Thread-safe."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[Request] = deque()
@@ -281,6 +289,7 @@ def _rescale(request: RescaleRequest, job: JobDescription, storage: Storage | No
 
 
 def answer_checkpoint(asked: Asked, checkpoint: int) -> None:
+    """Tells who asked for a checkpoint that it is complete."""
     request: CheckpointRequest = asked.request
     request.answer.set_result(checkpoint)
 

@@ -85,6 +85,8 @@ _log = logging.getLogger("penstock")
 
 
 class Rescales:
+    """The change of parallelism that is under way, and the autoscaler that may ask for one."""
+
     def __init__(self, autoscale: AutoscaleSettings | None) -> None:
         self._autoscaler = None if autoscale is None else Autoscaler(autoscale)
         self.due: PendingRescale | None = None  # its checkpoint is complete: now it is the runtime's turn
@@ -147,6 +149,7 @@ class Rescales:
 
 
 def rescaled_job(job: JobDescription, graph: ExecutionGraph) -> JobDescription:
+    """The job with the graph of another parallelism; it remembers the parallelism the program gave."""
     given = adjustable_parallelism(job.graph.job) if job.rescaled_from is None else job.rescaled_from
     return replace(job, graph=graph, rescaled_from=given)
 

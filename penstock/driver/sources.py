@@ -31,6 +31,8 @@ class _Group:
 
 
 class SourceAlignment:
+    """Which splits must wait because their watermarks are too far ahead of their group's."""
+
     def __init__(self, alignments: Mapping[str, WatermarkAlignment]) -> None:
         """`alignments` by operator id of the sources."""
         self._groups: dict[str, _Group] = {}
@@ -85,6 +87,8 @@ class SourceAlignment:
 
 
 class JobSources:
+    """The enumerators of a job: plan an epoch of all sources, restore them, close them."""
+
     def __init__(
         self,
         sources: Mapping[str, Source],

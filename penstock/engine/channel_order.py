@@ -32,6 +32,10 @@ class _Queue:
 
 
 class ChannelOrder:
+    """Puts the events of one task into an order that is the same in every attempt: channel by channel, each by
+    sequence number. What is missing, repeated or out of order is an error.
+    """
+
     def __init__(self, channels: Sequence[ChannelKey], deliver: Deliver, spill_after: int = SPILL_AFTER_BYTES) -> None:
         self._order = list(channels)
         self._queues = {channel: _Queue() for channel in channels}

@@ -71,6 +71,7 @@ def _encode_control(event: Watermark | IdleStatus | Barrier | EndOfData) -> tupl
 
 
 def decode_event(kind: int, payload: bytes) -> Event:
+    """The event that a row of an exchange carries."""
     match kind:
         case EventKind.ROWS | EventKind.COLUMNS:
             return Data(decode_block(kind, payload))

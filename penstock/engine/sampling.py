@@ -39,6 +39,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
+    """What a subtask was doing at one moment."""
+
     vertex: int
     subtask: int
     on_cpu: bool  # False: it waits, for the network, a disk, a lock

@@ -30,6 +30,8 @@ class WrittenSnapshot:
 
 
 class SnapshotWriter:
+    """Encodes the snapshot of a task at its barrier and hands it to the uploads."""
+
     def __init__(self, store: CheckpointStore | None, settings: JobSettings, uploads: Uploads) -> None:
         self._store, self._settings, self._uploads = store, settings, uploads
 

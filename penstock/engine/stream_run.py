@@ -36,6 +36,8 @@ class _Flow:
 
 
 class StreamRun:
+    """Runs the tasks of one host continuously, several epochs at a time, from events of an exchange."""
+
     def __init__(
         self, host: TaskHost, exchange: Exchange, *, version: str, checkpoint: int | None, job_attempt: int
     ) -> None:

@@ -62,6 +62,8 @@ _PART_ENTRIES = 100_000  # of a full snapshot that does not fit in memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
+    """What a task needs to know of its job."""
+
     job_id: str
     block_size: int = 10_000
     mode: BarrierMode = BarrierMode.EXACTLY_ONCE
@@ -72,6 +74,10 @@ class TaskSettings:
 
 
 class Task:
+    """One subtask of one vertex: its gate, its operators, their state and its routers. Restore, roll back, confirm and
+    snapshot exist here, once for all runtimes.
+    """
+
     def __init__(
         self,
         graph: ExecutionGraph,

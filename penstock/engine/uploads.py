@@ -23,12 +23,15 @@ UploadEvent: TypeAlias = Uploaded | HostLost
 
 
 class Uploads(Protocol):
+    """Stores snapshots, on its own threads or step by step."""
+
     def submit(self, task: TaskId, epoch: int, attempt: str, store: Store) -> None:
         """Store a snapshot, now or later, and report. Never raises what storing raises."""
         ...
 
 
 def carry_out(task: TaskId, epoch: int, attempt: str, store: Store) -> Uploaded:
+    """Stores one snapshot and reports how it went; it never raises."""
     started = time.perf_counter()
     try:
         handles, size = store()

@@ -30,6 +30,8 @@ class InputChannel:
 
 
 class ExecutionGraph:
+    """The job graph with its subtasks and channels, numbered alike in every process."""
+
     def __init__(self, job: JobGraph) -> None:
         self.job = job
         self.loops = loops_of(job)

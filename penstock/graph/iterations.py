@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
+    """A loop of the program: records that reach its tail come out of its head in a later epoch."""
+
     head: NodeId
     tail: NodeId
     max_wait_ms: int = 0  # how long the loop must have been empty before its input counts as ended

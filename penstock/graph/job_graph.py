@@ -29,6 +29,8 @@ class JobEdge:
 
 @dataclass(slots=True, kw_only=True)
 class JobVertex:
+    """A chain of operators that run in one task."""
+
     id: VertexId
     nodes: list[StreamNode]  # in topological order; the first is the head
     chained: list[StreamEdge] = field(default_factory=list)
@@ -60,6 +62,8 @@ class JobVertex:
 
 @dataclass(slots=True, kw_only=True)
 class JobGraph:
+    """The chains of a program and the exchanges between them, level by level."""
+
     job_name: str
     max_parallelism: int
     vertices: dict[VertexId, JobVertex]
@@ -96,6 +100,7 @@ def _chains(graph: StreamGraph, edge: StreamEdge) -> bool:
 
 
 def build_job_graph(graph: StreamGraph) -> JobGraph:
+    """Checks a program's graph and chains its operators."""
     graph.validate()
     vertex_of: dict[NodeId, VertexId] = {}
     vertices: dict[VertexId, JobVertex] = {}

@@ -23,6 +23,8 @@ class Hash:
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
+    """Round robin to all subtasks."""
+
     name = "REBALANCE"
 
 
@@ -42,6 +44,8 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
+    """Every record to every subtask."""
+
     name = "BROADCAST"
 
 
@@ -54,6 +58,8 @@ class Global:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
+    """Each record to the subtask that the user's function gives for its key."""
+
     partition: Any
     selector: Any
     name = "CUSTOM"

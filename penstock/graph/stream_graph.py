@@ -50,6 +50,8 @@ class StreamNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEdge:
+    """Records of one operator, or of one of its side outputs, go to another."""
+
     source: NodeId
     target: NodeId
     partitioner: Partitioner = field(default_factory=Forward)
@@ -59,6 +61,8 @@ class StreamEdge:
 
 
 class StreamGraph:
+    """The operators of a program as the user wrote them, before chaining."""
+
     def __init__(
         self, job_name: str = "penstock job", max_parallelism: int = 128, *, object_reuse: bool = False
     ) -> None:

@@ -47,6 +47,10 @@ _Entry: TypeAlias = _Asked | _Mark | _Idle
 
 
 class AsyncWaitOperator(Operator):
+    """Runs an AsyncFunction: up to `capacity` requests at a time. An epoch ends when its requests have, so none are
+    part of a snapshot.
+    """
+
     def __init__(
         self,
         descriptor: AsyncFunctionDescriptor,

@@ -51,21 +51,25 @@ class _Snapshot(FunctionSnapshotContext):
 
 
 def initialize_functions(operator: Operator) -> None:
+    """Calls `initialize_state` of the operator's functions, before their first record."""
     given = _Initialization(operator)
     _each(operator, CheckpointedFunction, "initialize_state()", lambda function: function.initialize_state(given))
 
 
 def snapshot_functions(operator: Operator, epoch: int) -> None:
+    """Calls `snapshot_state` of the operator's functions, at the end of an epoch."""
     what, given = f"snapshot_state() at the end of epoch {epoch}", _Snapshot(epoch, operator.ctx.processing_time())
     _each(operator, CheckpointedFunction, what, lambda function: function.snapshot_state(given))
 
 
 def notify_complete(operator: Operator, checkpoint: int) -> None:
+    """Calls `notify_checkpoint_complete` of the operator's functions."""
     what = f"notify_checkpoint_complete({checkpoint})"
     _each(operator, CheckpointListener, what, lambda listener: listener.notify_checkpoint_complete(checkpoint))
 
 
 def notify_aborted(operator: Operator, checkpoint: int) -> None:
+    """Calls `notify_checkpoint_aborted` of the operator's functions."""
     what = f"notify_checkpoint_aborted({checkpoint})"
     _each(operator, CheckpointListener, what, lambda listener: listener.notify_checkpoint_aborted(checkpoint))
 

@@ -31,6 +31,8 @@ SIDES = ("left", "right")
 
 
 class JoinContext(ProcessJoinFunction.Context):
+    """The timestamps of the pair that is joined."""
+
     def __init__(self) -> None:
         self.left = self.right = 0
 

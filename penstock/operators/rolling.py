@@ -111,22 +111,27 @@ def _comes_after(a: Any, b: Any) -> bool:
 
 
 def sum_of(field: Field) -> ReduceFunction:
+    """Adds up a field."""
     return FieldAggregate("sum", field, _add)
 
 
 def min_of(field: Field) -> ReduceFunction:
+    """Keeps the smallest value of a field."""
     return FieldAggregate("min", field, _smaller)
 
 
 def max_of(field: Field) -> ReduceFunction:
+    """Keeps the largest value of a field."""
     return FieldAggregate("max", field, _larger)
 
 
 def min_by(field: Field) -> ReduceFunction:
+    """Keeps the record with the smallest value of a field."""
     return ExtremeRecord("min_by", field, comes_before)
 
 
 def max_by(field: Field) -> ReduceFunction:
+    """Keeps the record with the largest value of a field."""
     return ExtremeRecord("max_by", field, _comes_after)
 
 

@@ -152,12 +152,16 @@ class SingleRouter(Router):
 
 
 class BroadcastRouter(Router):
+    """Sends every block to every subtask."""
+
     def _route(self, block: Block) -> None:
         for target in self.targets:
             self.put(target, block)
 
 
 class HashRouter(Router):
+    """Sends each record to the subtask that owns its key group; over columns where the key is one."""
+
     def __init__(
         self,
         selector: Any,
@@ -244,6 +248,8 @@ class ShuffleRouter(Router):
 
 
 class CustomRouter(Router):
+    """Sends each record where the user's partitioner says."""
+
     def __init__(
         self,
         partition: Any,
@@ -280,6 +286,7 @@ def create_router(
     send: Send,
     block_size: int,
 ) -> Router:
+    """The router for a partitioner, for one sender."""
     match partitioner:
         case Forward():
             return SingleRouter(upstream, targets, send, block_size)

@@ -42,6 +42,8 @@ from penstock.state.ttl import (
 
 
 class StatesByDescriptor(KeyedStateStore):
+    """A KeyedStateStore whose methods differ only in the kind of the descriptor."""
+
     @abstractmethod
     def _state(self, descriptor: StateDescriptor) -> Any:
         """A state of the kind that the descriptor says."""
@@ -90,6 +92,8 @@ def keyed_state(
 
 
 class OperatorRuntimeContext(StatesByDescriptor, RuntimeContext):
+    """The RuntimeContext of the functions of one operator in one subtask."""
+
     def __init__(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         self._metrics = OperatorMetricGroup(ctx)

@@ -36,6 +36,8 @@ class FunctionOperator(Operator):
 
 
 class MapOperator(FunctionOperator):
+    """Runs a MapFunction."""
+
     method = "map"
 
     def process(self, input: int, block: Block) -> None:
@@ -55,6 +57,8 @@ class MapOperator(FunctionOperator):
 
 
 class FilterOperator(FunctionOperator):
+    """Runs a FilterFunction."""
+
     method = "filter"
 
     def process(self, input: int, block: Block) -> None:
@@ -76,6 +80,8 @@ class FilterOperator(FunctionOperator):
 
 
 class FlatMapOperator(FunctionOperator):
+    """Runs a FlatMapFunction."""
+
     method = "flat_map"
 
     def process(self, input: int, block: Block) -> None:
@@ -102,6 +108,8 @@ class FlatMapOperator(FunctionOperator):
 
 
 class SinkOperator(Operator):
+    """Runs the writer of a sink, and gives what it is to commit to the snapshot."""
+
     def __init__(self, sink: Sink, input_type: TypeInformation | None = None) -> None:
         super().__init__()
         self.sink = sink

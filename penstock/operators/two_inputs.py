@@ -105,6 +105,8 @@ class CoMapOperator(TwoInputOperator):
 
 
 class CoFlatMapOperator(TwoInputOperator):
+    """Runs a CoFlatMapFunction."""
+
     def call(self, input: int) -> tuple[str, Call]:
         return f"flat_map{input + 1}", self.function.flat_map1 if input == 0 else self.function.flat_map2
 
@@ -156,11 +158,15 @@ class _Clocks:
 
 
 class BroadcastSideContext(_Clocks, BroadcastProcessFunction.Context, KeyedBroadcastProcessFunction.Context):
+    """The context of the broadcast side, which writes broadcast state."""
+
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         return WritableBroadcast(state_descriptor.name, self._operator.entries(state_descriptor))
 
 
 class DataSideContext(_Clocks, BroadcastProcessFunction.ReadOnlyContext, KeyedBroadcastProcessFunction.OnTimerContext):
+    """The context of the other side, which reads broadcast state."""
+
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
         return ReadableBroadcast(state_descriptor.name, self._operator.entries(state_descriptor))
 

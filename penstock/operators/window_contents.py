@@ -245,6 +245,7 @@ Element: TypeAlias = tuple[Any, int | None]  # (value, timestamp)
 
 
 def element(value: Any, timestamp: int) -> Element:
+    """A value and its timestamp; None if it has no event time."""
     return value, None if timestamp <= MIN_LONG_VALUE else timestamp
 
 

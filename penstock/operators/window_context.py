@@ -110,6 +110,8 @@ _NONE: WindowNamespace = ()
 
 
 class AssignerContext(WindowClocks, WindowAssigner.WindowAssignerContext):
+    """What a window assigner may ask of its operator."""
+
     def get_runtime_context(self) -> RuntimeContext:
         return self._operator.runtime_context
 
@@ -134,6 +136,8 @@ class PaneStates:
 
 
 class TriggerContext(WindowClocks, Trigger.OnMergeContext):
+    """What a trigger may ask of its operator, about the pane that `at` chose."""
+
     def __init__(self, operator: WindowOperator) -> None:
         super().__init__(operator)
         self._timers = operator.timers

@@ -103,6 +103,8 @@ Emit: TypeAlias = Callable[[VertexId, int, int, Event], None]  # (target vertex,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
+    """The operators of one task, connected."""
+
     operators: dict[NodeId, Operator]
     outputs: dict[NodeId, ChainOutput]
     routers: list[Router]

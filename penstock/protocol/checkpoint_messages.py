@@ -123,6 +123,8 @@ class HostLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
+    """The clock has moved."""
+
     now_s: float
 
 
@@ -143,11 +145,15 @@ class SinksCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointWritten:
+    """The savepoint of this epoch is complete."""
+
     epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointFailed:
+    """The savepoint of this epoch could not be written."""
+
     epoch: int
     reason: str
 
@@ -303,6 +309,8 @@ class FailJob:
 
 
 class End(Enum):
+    """How a job ends, or its run at this parallelism."""
+
     FINISHED = "finished"
     STOPPED = "stopped"  # with a savepoint
     MOVED = "moved"  # goes on at another parallelism

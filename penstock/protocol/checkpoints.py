@@ -80,6 +80,8 @@ class CheckpointRules:
 
 
 class Stage(Enum):
+    """Where a checkpoint is on its way."""
+
     RUNNING = "running"  # acknowledgements are missing
     ENDED = "ended"  # the driver has been told
     STORING = "storing"  # snapshots are on their way to storage

@@ -25,6 +25,8 @@ from penstock.protocol.valve import WatermarkValve
 
 
 class BarrierMode(Enum):
+    """What a gate does with records behind a barrier while it waits for the others."""
+
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
     UNALIGNED = "unaligned"
@@ -50,11 +52,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceWatermark:
+    """The watermark of the inputs together has moved on."""
+
     timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetIdle:
+    """All inputs have become idle, or one active again."""
+
     idle: bool
 
 

@@ -31,6 +31,8 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
+    """A subtask at the other end of an input."""
+
     edge: Edge
     subtask: int
 

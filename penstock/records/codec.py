@@ -21,6 +21,7 @@ from penstock.records.sizes import BLOCK_BYTES, part_of
 
 
 def batch_to_bytes(batch: pa.RecordBatch) -> bytes:
+    """A batch in Arrow's stream format, with its schema."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -29,6 +30,7 @@ def batch_to_bytes(batch: pa.RecordBatch) -> bytes:
 
 
 def bytes_to_batch(payload: bytes) -> pa.RecordBatch:
+    """Reads what `batch_to_bytes` wrote."""
     with pa.ipc.open_stream(payload) as reader:
         return reader.read_next_batch()
 
@@ -56,6 +58,7 @@ def encoded_blocks(block: Block, limit: int = BLOCK_BYTES) -> Iterator[tuple[int
 
 
 def encode_block(block: Block) -> tuple[int, bytes]:
+    """The kind of a block and its bytes."""
     if isinstance(block, Rows):
         return BlockKind.ROWS, dump_by_value((block.values, block.timestamps))
     batch = block.batch
@@ -65,6 +68,7 @@ def encode_block(block: Block) -> tuple[int, bytes]:
 
 
 def decode_block(kind: int, payload: bytes) -> Block:
+    """Reads what `encode_block` wrote."""
     if kind == BlockKind.ROWS:
         values, timestamps = pickle.loads(payload)
         return Rows(values, timestamps)

@@ -60,10 +60,12 @@ def _sizes(values: Sequence[Any], deep: int) -> int:
 
 
 def bytes_of(block: Block) -> int:
+    """About how many bytes a block takes in memory."""
     return int(block.batch.nbytes) if isinstance(block, Columns) else about(block.values)
 
 
 def part_of(block: Block, start: int, stop: int) -> Block:
+    """The records of a block from `start` to `stop`."""
     if isinstance(block, Columns):
         stamps = None if block.timestamps is None else block.timestamps[start:stop]
         return Columns(block.batch.slice(start, stop - start), stamps)

@@ -29,6 +29,7 @@ _log = logging.getLogger("penstock")
 
 
 def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
+    """Starts a job in the configured runtime and gives its client. A job of a home takes its slots first."""
     if InternalOptions.PLAN_ONLY.get(configuration):
         raise Planned(job)
     job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)

@@ -39,11 +39,15 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class StartAgain:
+    """A driver that died is started again, after a pause."""
+
     pause_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
+    """A driver that died is not started again."""
+
     why: str
 
 

@@ -64,6 +64,7 @@ def keep_short(path: Path, most: int) -> threading.Thread:
 
 
 def main(root: str, job_id: str) -> int:
+    """Runs the submitted program of a job in this process; the exit code says how it ended."""
     home = JobHome(Path(root))
     folder = home.job(job_id)
     submission = Submission.load(folder)

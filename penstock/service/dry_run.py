@@ -67,6 +67,7 @@ def plan_of(
 
 
 def main(asked: str, found: str) -> int:
+    """Builds the program that file `asked` names without running it, and writes its plan to file `found`."""
     request = read_json(Path(asked)) or {}
     given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in request["program"].items()

@@ -28,6 +28,8 @@ _ASK_TIMEOUT_S = 5.0
 
 
 class KnownJob:
+    """A job as its folder shows it, whether its driver lives or not."""
+
     def __init__(self, folder: JobFolder, job_id: str | None = None) -> None:
         """`job_id`: of a job folder that is not below a home, and so is not named by it."""
         self.folder = folder

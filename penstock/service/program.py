@@ -72,6 +72,7 @@ def wait_for_jobs() -> None:
 
 
 def extend_path(py_files: Sequence[str]) -> None:
+    """Makes the modules in these files and folders importable; ConfigurationError if one is missing."""
     for file in reversed(py_files):
         path = Path(file)
         if not path.exists():

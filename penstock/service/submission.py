@@ -41,6 +41,10 @@ _NOT_AGAIN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
+    """A program, its arguments and its settings, as it was handed over; kept in the job's folder so that a driver can
+    be started again.
+    """
+
     job_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     program: UserProgram
     configuration: Mapping[str, str] = field(default_factory=dict)

@@ -27,6 +27,8 @@ class UploadError(PenstockError):
 
 
 class UploadedPrograms:
+    """The programs that were uploaded, each in a folder of its own."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

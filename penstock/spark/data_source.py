@@ -42,6 +42,8 @@ class _Range(InputPartition):
 
 
 class PenstockDataSource(DataSource):
+    """A Penstock source as a streaming data source of Spark's."""
+
     @classmethod
     def name(cls) -> str:
         return FORMAT

@@ -62,6 +62,8 @@ class AppendWrite:
 
 @dataclass(frozen=True, slots=True)
 class ParquetWrite:
+    """Each epoch replaces a folder of its own: a repeated commit changes nothing."""
+
     path: str
     partition_by: tuple[str, ...]
     options: dict[str, str]
@@ -74,6 +76,8 @@ class ParquetWrite:
 
 @dataclass(frozen=True, slots=True)
 class DeltaWrite:
+    """Delta's transaction ids tell an epoch that is already written."""
+
     target: WriteTarget
 
     def __call__(self, frame: DataFrame, commit: Commit) -> None:
@@ -157,6 +161,8 @@ _COMMIT = "penstock-commit"
 
 @dataclass(frozen=True, slots=True)
 class CallingWrite:
+    """A function of the user's writes the epoch; it must make a repeated commit harmless itself."""
+
     function: Callable[[Any, int], None]
 
     def __call__(self, frame: DataFrame, commit: Commit) -> None:

@@ -41,6 +41,7 @@ def given_job_id(configuration: Mapping[str, str]) -> str | None:
 
 
 def home_of(configuration: Mapping[str, str]) -> JobHome | None:
+    """The home that a configuration names; None if the job is not known to any."""
     root = ControlOptions.HOME.get(configuration)
     return None if root is None else JobHome(Path(root))
 

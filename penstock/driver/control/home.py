@@ -30,6 +30,7 @@ _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def is_job_id(text: str) -> bool:
+    """True if the text has the form of a job's id: 32 hexadecimal digits."""
     return _JOB_ID.fullmatch(text) is not None
 
 
@@ -43,6 +44,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replaces a file by this document, readable by its owner only."""
     write_private(path, json.dumps(content))
 
 
@@ -121,6 +123,10 @@ def is_running(process: dict[str, Any]) -> bool:
 
 
 class JobHome:
+    """The folder in which jobs of one user and machine find each other: a folder for each job, and the programs that
+    were uploaded.
+    """
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.jobs = root / "jobs"

@@ -30,6 +30,8 @@ class SlotCount:
 
 
 class ResourceManager:
+    """Counts the slots of all jobs of a home, in a file that its processes lock."""
+
     def __init__(self, home: JobHome) -> None:
         self._home = home
         self._path = home.root / "slots.json"

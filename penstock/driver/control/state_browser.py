@@ -107,6 +107,7 @@ def _entries(manifest: Manifest, uid: str, name: str, read: Read) -> Json:
 
 
 def shown_entry(entry: StateEntry) -> Json:
+    """An entry of state as text, cut to a length that people read."""
     key, key_cut = _cut(repr(entry.key), _SHORT)
     text, text_cut = _cut(repr(entry.value), _SHORT)
     return {

@@ -36,6 +36,8 @@ class SlotAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindSlot:
+    """A relay asks the driver where its slot process is."""
+
     slot: int
     epoch: int
     job_attempt: int
@@ -52,6 +54,8 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFound:
+    """The slot process, and the plan of the epoch that runs."""
+
     address: SlotAddress
     plan: bytes  # of the epoch that runs
 
@@ -75,7 +79,7 @@ class StillStarting:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    pass
+    """A message was received; there is nothing else to say."""
 
 
 FromRelay: TypeAlias = FindSlot | StartFailed
@@ -96,37 +100,51 @@ class Register:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGiven:
+    """The job, for a slot process that has just registered."""
+
     job: bytes  # a HostJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotNeeded:
+    """The slot process may end: another serves its slot, or the job is over."""
+
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AreYouThere:
+    """The driver asks whether a slot process can still be reached."""
+
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeSamples:
+    """The driver asks for samples of what the tasks do."""
+
     number: int
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOver:
+    """The job has ended; a slot process ends, too."""
+
     completed: int | None  # the last checkpoint of a job that ended well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reachable:
+    """The answer to `AreYouThere`."""
+
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
+    """The answer to `TakeSamples`."""
+
     number: int
     slot: int
     samples: Counter[Sample]
@@ -153,12 +171,16 @@ FromSlot: TypeAlias = Uploaded | Sampled | Reachable | HostFailed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageCall:
+    """A slot process calls the driver's storage."""
+
     call: str
     args: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAnswer:
+    """What the driver's storage returned or raised."""
+
     result: Any = None
     error: dict[str, str] | None = None  # as `penstock.errors.as_text` has it
 

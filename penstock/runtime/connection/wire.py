@@ -21,6 +21,8 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Frame(IntEnum):
+    """The kinds of frames on a connection."""
+
     MESSAGE = 2  # a pickled dataclass of `messages`, with their version
     ROWS = 3  # one serialised Arrow record batch of exchange rows
     END = 4

@@ -50,6 +50,7 @@ class CrashPlan:
         self.reached: Counter[CrashPoint] = Counter()
 
     def reach(self, point: CrashPoint) -> None:
+        """Called at a named point; raises SimulatedCrash if a crash is planned for this occurrence."""
         self.reached[point] += 1
         here = (point, self.reached[point])
         if here in self.planned:

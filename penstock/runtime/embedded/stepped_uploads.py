@@ -12,6 +12,8 @@ from penstock.runtime.embedded.crash import CrashPoint
 
 
 class SteppedUploads:
+    """Stores a snapshot only when told to, so that a schedule decides when."""
+
     def __init__(self, report: Callable[[Uploaded], None], reach: Callable[[CrashPoint], None]) -> None:
         self._report, self._reach = report, reach
         self._waiting: list[Callable[[], Uploaded]] = []

@@ -41,6 +41,8 @@ _pulses = Pulses()  # of this worker: it works with the same slots again and aga
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryAddress:
+    """How a relay or a slot process reaches the driver, and for how long it may wait."""
+
     host: str
     port: int
     token: str = field(repr=False)

@@ -87,6 +87,7 @@ class ExecutorWatch:
 
 
 def say_loopback(notices: Notices, master: str, host: str) -> None:
+    """Tells the user when executors on other hosts could not reach the driver's address."""
     text = loopback_notice(master, host)
     if text is not None:
         notices.say(_LOOPBACK, text)

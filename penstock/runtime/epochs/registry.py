@@ -69,6 +69,8 @@ class _Lease:
 
 @dataclass(slots=True)
 class RegisteredSlot:
+    """A slot process that is connected to the driver."""
+
     slot: int
     address: SlotAddress
     name: str  # by which acknowledgements name it
@@ -82,6 +84,10 @@ class RegisteredSlot:
 
 
 class SlotRegistry:
+    """The driver's end of all connections: knows the slot processes of a job, hands out the plan, and notices who is
+    lost.
+    """
+
     def __init__(
         self,
         bind: str,

@@ -16,6 +16,7 @@ _TIMEOUT_S = 60.0  # or as long as an epoch may take, if that is less
 
 
 def open_in_slot(url: str, host: str, port: int, token: str, epoch_timeout_s: float = _TIMEOUT_S) -> Storage:
+    """The storage of checkpoints for a slot process; through the driver if it is the driver's memory."""
     if not url.startswith(f"{DRIVER_SCHEME}:"):
         return open_storage(url)
     return RemoteStorage(url, host, port, token, timeout_s=min(_TIMEOUT_S, epoch_timeout_s))

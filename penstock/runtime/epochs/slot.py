@@ -109,6 +109,8 @@ def _receive(run: LevelRun, batch: pa.RecordBatch) -> None:
 
 
 class SlotProcess:
+    """A process that holds tasks and their state for the life of the job and runs one epoch at a time for its relay."""
+
     def __init__(self, slot: int, driver: Wire, job: HostJob, storage: Storage | None, *, port: int = 0) -> None:
         self._slot, self._driver, self._job = slot, driver, job
         self._driver_lock = threading.Lock()
@@ -270,6 +272,7 @@ def _end(slot: SlotProcess) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
+    """Registers with the driver and serves until the job or the executor ends."""
     parser = argparse.ArgumentParser(prog="penstock.runtime.epochs.slot")
     parser.add_argument("--slot", type=int, required=True)
     parser.add_argument("--driver", required=True, help="host:port of the driver's slot registry")

@@ -15,6 +15,9 @@ from penstock.runtime.epochs.source_plan import check_plan, forgetting
 def spark_source(
     frame: DataFrame, split: str | None, timestamp: str | None, strategy: WatermarkStrategy, bounded: bool
 ) -> tuple[SparkSource, WatermarkStrategy, TypeInformation]:
+    """The source for a streaming DataFrame, with its strategy and type; JobDefinitionError for what cannot be read
+    that way.
+    """
     if not getattr(frame, "isStreaming", False):
         raise JobDefinitionError(
             "from_spark takes a streaming DataFrame, as spark.readStream...load() gives; this one is not a stream"

@@ -11,6 +11,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def statistics(facts: Json) -> Json:
+    """Flink's document of a job's checkpoints: counts, summary, the latest and the history."""
     found = facts["checkpoints"]
     history, counts = found["history"], found["counts"]
     completed = [entry for entry in history if entry["status"] == "COMPLETED"]
@@ -50,6 +51,7 @@ def statistics(facts: Json) -> Json:
 
 
 def details(facts: Json, checkpoint_id: int) -> Json | None:
+    """Flink's document of one checkpoint; None if the job does not remember it."""
     entry = _find(facts, checkpoint_id)
     return None if entry is None else _entry(facts, entry)
 

@@ -29,10 +29,12 @@ _TASK_STATES: Final = (
 
 
 def task_state(facts: Json) -> str:
+    """Flink's state of the tasks of a job that is in this state."""
     return _TASK_STATE[facts["state"]]
 
 
 def task_counts(facts: Json, tasks: int) -> dict[str, int]:
+    """How many tasks are in each of Flink's states."""
     return {state: tasks if state == task_state(facts) else 0 for state in _TASK_STATES}
 
 
@@ -47,6 +49,7 @@ def times(facts: Json) -> Json:
 
 
 def overview(facts: Json) -> Json:
+    """Flink's short document of a job."""
     tasks = sum(vertex["parallelism"] for vertex in facts["vertices"])
     counts = {state.lower(): count for state, count in task_counts(facts, tasks).items()}
     return {
@@ -65,6 +68,7 @@ def overview(facts: Json) -> Json:
 
 
 def timestamps(facts: Json) -> dict[str, int]:
+    """When the job entered each of Flink's states last; 0 if it never did."""
     last = {step["state"]: step["at_ms"] for step in facts["transitions"]}
     return {state.name: last.get(state.name, 0) for state in JobStatus}
 
@@ -99,6 +103,7 @@ def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) 
 
 
 def vertex_summary(facts: Json, vertex: Json) -> Json:
+    """Flink's short document of a vertex."""
     subtasks, rates = vertex["subtasks"], vertex["rates"]
     return {
         "id": vertex["key"],
@@ -203,6 +208,7 @@ def plan(facts: Json) -> Json:
 
 
 def config(facts: Json) -> Json:
+    """Flink's document of a job's settings."""
     configuration = facts["configuration"]
     return {
         "jid": facts["job_id"],

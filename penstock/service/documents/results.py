@@ -17,6 +17,7 @@ _APPLICATION: Final = {"FINISHED": "SUCCEEDED", "FAILED": "FAILED", "CANCELED": 
 
 
 def execution_result(facts: Json) -> Json:
+    """Flink's document of how a job ended, or that it has not."""
     if facts["state"] not in _APPLICATION:
         return {"status": {"id": "IN_PROGRESS"}, "job-execution-result": None}
     last = facts["exceptions"][-1] if facts["state"] == "FAILED" and facts["exceptions"] else None
@@ -33,6 +34,7 @@ def execution_result(facts: Json) -> Json:
 
 
 def accumulators(facts: Json) -> Json:
+    """Flink's document of a job's accumulators."""
     found = [{"name": name, **value} for name, value in facts.get("accumulators", {}).items()]
     return {
         "job-accumulators": [],

@@ -12,10 +12,12 @@ Json: TypeAlias = dict[str, Any]
 
 
 def find(facts: Json, key: str) -> Json | None:
+    """The vertex with this key; None if the job has none."""
     return next((vertex for vertex in facts["vertices"] if vertex["key"] == key), None)
 
 
 def details(facts: Json, vertex: Json) -> Json:
+    """Flink's document of a vertex and its subtasks."""
     return {
         "id": vertex["key"],
         "name": vertex["name"],
@@ -28,6 +30,7 @@ def details(facts: Json, vertex: Json) -> Json:
 
 
 def subtask(facts: Json, vertex: Json, index: int) -> Json:
+    """Flink's document of one subtask."""
     columns, rates = vertex["subtasks"], vertex["rates"]
     process = _at(columns, "slot", index) or ""
     return {
@@ -57,6 +60,7 @@ def subtask(facts: Json, vertex: Json, index: int) -> Json:
 
 
 def subtask_times(facts: Json, vertex: Json) -> Json:
+    """Flink's document of when the subtasks entered which state."""
     entered = {step["state"]: step["at_ms"] for step in facts["transitions"]}
     return {
         "id": vertex["key"],
@@ -104,6 +108,7 @@ def by_task_manager(facts: Json, vertex: Json) -> Json:
 
 
 def back_pressure(facts: Json, vertex: Json, bottleneck: str | None) -> Json:
+    """Flink's document of a vertex's back pressure, with the vertex that causes it."""
     rates = vertex["rates"]
     worst = level_of(max(rates["back_pressured"], default=0.0))
     slow = None if bottleneck is None else find(facts, bottleneck)
@@ -131,6 +136,7 @@ def back_pressure(facts: Json, vertex: Json, bottleneck: str | None) -> Json:
 
 
 def watermarks(vertex: Json) -> list[Json]:
+    """Flink's list of the subtasks' watermarks."""
     return [
         {"id": f"{index}.currentInputWatermark", "value": str(watermark)}
         for index, watermark in enumerate(vertex["subtasks"].get("watermark", ()))

@@ -45,6 +45,8 @@ _HEADERS = {
 
 
 class Page(StaticFiles):
+    """The web page: static files that a browser asks for again whenever they may have changed."""
+
     def __init__(self) -> None:
         super().__init__(directory=WEB, html=True)
 

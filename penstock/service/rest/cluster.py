@@ -26,6 +26,8 @@ _KEPT = 100
 
 
 class DisposalRequest(BaseModel):
+    """Which savepoint is to be deleted."""
+
     model_config = ConfigDict(populate_by_name=True)
 
     savepoint_path: Annotated[str, Field(alias="savepoint-path", min_length=1, max_length=4096)]
@@ -38,6 +40,7 @@ def _facts(dispatcher: Dispatcher, *, running: bool) -> list[Json]:
 
 @router.get("/overview")
 def overview(dispatcher: TheDispatcher) -> Json:
+    """Counts of slots and of jobs by state."""
     states = [facts["state"] for job in dispatcher.jobs() if (facts := job.facts(live=False)) is not None]
     slots = dispatcher.resources.count()
     return {
@@ -57,6 +60,7 @@ def overview(dispatcher: TheDispatcher) -> Json:
 
 @router.get("/config")
 def config() -> Json:
+    """What the page needs to know of the server."""
     zone = time.localtime()
     return {
         "refresh-interval": 2000,
@@ -81,11 +85,13 @@ def shut_down(request: Request) -> Json:
 
 @router.get("/taskmanagers")
 def task_managers(dispatcher: TheDispatcher) -> Json:
+    """The slot processes of all running jobs."""
     return {"taskmanagers": vertices.task_managers(_facts(dispatcher, running=True))}
 
 
 @router.get("/taskmanagers/{taskmanagerid}")
 def task_manager(dispatcher: TheDispatcher, taskmanagerid: str) -> Json:
+    """One slot process."""
     for entry in vertices.task_managers(_facts(dispatcher, running=True)):
         if entry["id"] == taskmanagerid:
             return entry
@@ -103,6 +109,7 @@ def task_manager_logs(dispatcher: TheDispatcher, taskmanagerid: str) -> Json:
 def task_manager_log(
     dispatcher: TheDispatcher, taskmanagerid: str, size: Annotated[int, Query(ge=1, le=16 << 20)] = 1 << 20
 ) -> PlainTextResponse:
+    """The end of the log of the job whose slot process this is."""
     job_id = task_manager(dispatcher, taskmanagerid)["job"]
     return PlainTextResponse(tail(dispatcher.home.job(job_id).log, size))
 
@@ -134,6 +141,7 @@ def dispose(request: Request, disposal: DisposalRequest) -> Json:
 
 @router.get("/savepoint-disposal/{triggerid}")
 def disposal_status(request: Request, triggerid: str) -> JSONResponse:
+    """What became of the deletion of a savepoint."""
     operation = request.app.state.disposals.get(triggerid)
     if operation is None:
         not_found(f"disposal {triggerid!r}")

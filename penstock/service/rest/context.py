@@ -25,6 +25,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def the_dispatcher(request: Request) -> Dispatcher:
+    """The dispatcher that this server serves."""
     dispatcher: Dispatcher = request.app.state.dispatcher
     return dispatcher
 
@@ -35,10 +36,12 @@ VertexKey = Annotated[str, Path(description="32 hexadecimal digits; see the job'
 
 
 def not_found(what: str) -> NoReturn:
+    """Answers 404."""
     raise HTTPException(404, f"there is no {what}")
 
 
 def job_facts(dispatcher: TheDispatcher, jobid: JobId) -> Json:
+    """The facts of the job in the path; 404 if there is none."""
     known = dispatcher.job(jobid)
     facts = None if known is None else known.facts()
     if facts is None:
@@ -50,6 +53,7 @@ Facts = Annotated[Json, Depends(job_facts)]
 
 
 def job_vertex(facts: Facts, vertexid: VertexKey) -> Json:
+    """The vertex in the path; 404 if the job has none."""
     vertex = vertices.find(facts, vertexid)
     if vertex is None:
         not_found(f"vertex {vertexid} in job {facts['job_id']}")
@@ -60,4 +64,5 @@ Vertex = Annotated[Json, Depends(job_vertex)]
 
 
 def respond(answer: Answer) -> JSONResponse:
+    """The answer as a response."""
     return JSONResponse(answer.body, status_code=answer.status)

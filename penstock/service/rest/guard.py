@@ -35,6 +35,8 @@ _LINGER_BYTES, _LINGER_S = 64 << 20, 5.0  # what is read of a body that is too l
 
 
 class Guard:
+    """Lets through only requests with the token, of a known origin and of a bounded size."""
+
     def __init__(self, app: App, *, token: str, public: frozenset[str], largest_body: int = LARGEST_BODY) -> None:
         """`public`: paths that anybody may read, because a browser asks for them before it can know a token."""
         self._app, self._bearer, self._public, self._largest = app, f"Bearer {token}".encode(), public, largest_body

@@ -25,6 +25,7 @@ _LARGEST = 16 << 20
 
 @router.get("/config")
 def config(dispatcher: TheDispatcher) -> list[Json]:
+    """The settings of the job manager."""
     slots = dispatcher.resources.count().offered
     values = {ControlOptions.HOME.key: str(dispatcher.home.root), **({} if slots is None else {"slots": str(slots)})}
     return [{"key": key, "value": value} for key, value in values.items()]
@@ -39,6 +40,7 @@ def environment() -> Json:
 
 @router.get("/metrics")
 def metrics(dispatcher: TheDispatcher, get: Annotated[str | None, Query(max_length=4096)] = None) -> list[Json]:
+    """The metrics of the job manager; `get` chooses some."""
     known = [facts["state"] for job in dispatcher.jobs() if (facts := job.facts(live=False)) is not None]
     slots = dispatcher.resources.count()
     found: dict[str, float] = {"numRunningJobs": sum(state not in TERMINAL for state in known)}

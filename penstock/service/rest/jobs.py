@@ -32,6 +32,8 @@ TriggerId = Annotated[str | None, Field(pattern="^[0-9a-f]{32}$", description="o
 
 
 class SavepointBody(BaseModel):
+    """What may be asked with a savepoint."""
+
     model_config = ConfigDict(populate_by_name=True)
 
     target_directory: str | None = Field(default=None, alias="target-directory", max_length=4096)
@@ -40,29 +42,36 @@ class SavepointBody(BaseModel):
 
 
 class StopBody(BaseModel):
+    """What may be asked with a stop."""
+
     drain: bool = False
     targetDirectory: str | None = Field(default=None, max_length=4096)
     triggerId: TriggerId = None
 
 
 class CheckpointBody(BaseModel):
+    """What may be asked with a checkpoint."""
+
     checkpointType: Literal["CONFIGURED", "FULL", "INCREMENTAL"] = "CONFIGURED"
     triggerId: TriggerId = None
 
 
 @router.get("/jobs")
 def all_jobs(dispatcher: TheDispatcher) -> Json:
+    """The ids and states of all jobs."""
     found = [facts for job in dispatcher.jobs() if (facts := job.facts(live=False)) is not None]
     return {"jobs": [{"id": facts["job_id"], "status": facts["state"]} for facts in found]}
 
 
 @router.get("/jobs/overview")
 def overview(dispatcher: TheDispatcher) -> Json:
+    """A short document of every job."""
     return {"jobs": [documents.overview(facts) for job in dispatcher.jobs() if (facts := job.facts()) is not None]}
 
 
 @router.get("/jobs/{jobid}")
 def job(dispatcher: TheDispatcher, facts: Facts) -> Json:
+    """Everything about one job."""
     submission = Submission.load(dispatcher.home.job(facts["job_id"]))
     asked = None if submission is None else asked_for(submission, UploadedPrograms(dispatcher.home.programs))
     return documents.details(facts, bottleneck(facts), asked)
@@ -76,26 +85,31 @@ def facts(facts: Facts) -> Json:
 
 @router.get("/jobs/{jobid}/plan")
 def plan(facts: Facts) -> Json:
+    """The graph of a job."""
     return {"plan": documents.plan(facts)}
 
 
 @router.get("/jobs/{jobid}/config")
 def config(facts: Facts) -> Json:
+    """The settings of a job."""
     return documents.config(facts)
 
 
 @router.get("/jobs/{jobid}/status")
 def status(facts: Facts) -> Json:
+    """The state of a job."""
     return {"status": facts["state"]}
 
 
 @router.get("/jobs/{jobid}/exceptions")
 def exceptions(facts: Facts, maxExceptions: Annotated[int, Query(ge=1, le=1000)] = 20) -> Json:
+    """The latest failures of a job."""
     return documents.exceptions(facts, maxExceptions)
 
 
 @router.get("/jobs/{jobid}/metrics")
 def metrics(facts: Facts, get: Annotated[str | None, Query(max_length=4096)] = None) -> list[Json]:
+    """The metrics of a job; `get` chooses some."""
     return vertices.selected(vertices.job_metrics(facts), get)
 
 
@@ -112,11 +126,13 @@ def log(
 
 @router.get("/jobs/{jobid}/checkpoints")
 def checkpoint_statistics(facts: Facts) -> Json:
+    """The checkpoints of a job: counts, summary, the latest and the history."""
     return checkpoints.statistics(facts)
 
 
 @router.get("/jobs/{jobid}/checkpoints/config")
 def checkpoint_config(facts: Facts) -> Json:
+    """How a job takes checkpoints."""
     return checkpoints.config(facts)
 
 
@@ -129,17 +145,20 @@ def checkpoint(dispatcher: TheDispatcher, jobid: JobId, request: CheckpointBody 
 
 @router.get("/jobs/{jobid}/checkpoints/{triggerid}")
 def checkpoint_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
+    """What became of a checkpoint that was asked for."""
     path = f"/jobs/{facts['job_id']}/checkpoints/{_plain(triggerid)}"
     return respond(dispatcher.ask(facts["job_id"], "GET", path, {}, {}))
 
 
 @router.get("/jobs/{jobid}/checkpoints/details/{checkpointid}")
 def checkpoint_details(facts: Facts, checkpointid: int) -> Json:
+    """One checkpoint, vertex by vertex."""
     return checkpoints.details(facts, checkpointid) or not_found(f"checkpoint {checkpointid}")
 
 
 @router.get("/jobs/{jobid}/checkpoints/details/{checkpointid}/subtasks/{vertexid}")
 def checkpoint_subtasks(facts: Facts, vertex: Vertex, checkpointid: int) -> Json:
+    """One checkpoint, subtask by subtask of one vertex."""
     found = checkpoints.subtasks(facts, checkpointid, vertex)
     return found or not_found(f"checkpoint {checkpointid} whose details are still kept")
 
@@ -149,17 +168,20 @@ def checkpoint_subtasks(facts: Facts, vertex: Vertex, checkpointid: int) -> Json
 
 @router.patch("/jobs/{jobid}", status_code=202)
 def cancel(dispatcher: TheDispatcher, jobid: JobId, mode: Literal["cancel"] = "cancel") -> JSONResponse:
+    """Cancels a job."""
     return respond(dispatcher.ask(jobid, "PATCH", f"/jobs/{jobid}", {"mode": mode}, {}))
 
 
 @router.post("/jobs/{jobid}/savepoints", status_code=202)
 def savepoint(dispatcher: TheDispatcher, jobid: JobId, request: SavepointBody | None = None) -> JSONResponse:
+    """Asks for a savepoint; the answer has the id to ask for its status."""
     body = (request or SavepointBody()).model_dump(by_alias=True)
     return respond(dispatcher.ask(jobid, "POST", f"/jobs/{jobid}/savepoints", {}, body))
 
 
 @router.get("/jobs/{jobid}/savepoints/{triggerid}")
 def savepoint_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
+    """What became of a savepoint that was asked for."""
     path = f"/jobs/{facts['job_id']}/savepoints/{_plain(triggerid)}"
     return respond(dispatcher.ask(facts["job_id"], "GET", path, {}, {}))
 
@@ -175,12 +197,14 @@ def stop(dispatcher: TheDispatcher, jobid: JobId, request: StopBody | None = Non
 def rescale(
     dispatcher: TheDispatcher, jobid: JobId, parallelism: Annotated[int, Query(ge=1, le=32768)]
 ) -> JSONResponse:
+    """Asks for another parallelism; the answer has the id to ask for its status."""
     query = {"parallelism": str(parallelism)}
     return respond(dispatcher.ask(jobid, "PATCH", f"/jobs/{jobid}/rescaling", query, {}))
 
 
 @router.get("/jobs/{jobid}/rescaling/{triggerid}")
 def rescale_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
+    """What became of a rescale that was asked for."""
     path = f"/jobs/{facts['job_id']}/rescaling/{_plain(triggerid)}"
     return respond(dispatcher.ask(facts["job_id"], "GET", path, {}, {}))
 

@@ -19,15 +19,20 @@ Names = Annotated[str | None, Query(max_length=4096)]
 
 
 class Bounds(BaseModel):
+    """The parallelism that is wanted; the upper bound counts."""
+
     lowerBound: Annotated[int, Field(ge=1, le=32768)] = 1
     upperBound: Annotated[int, Field(ge=1, le=32768)]
 
 
 class VertexRequirements(BaseModel):
+    """What is wanted of one vertex."""
+
     parallelism: Bounds
 
 
 def aggregations(agg: Annotated[str | None, Query(max_length=100)] = None) -> list[str]:
+    """The aggregations that the query asks for; 400 for one that is not known."""
     wanted = list(AGGREGATIONS) if agg is None else agg.split(",")
     unknown = [name for name in wanted if name not in AGGREGATIONS]
     if unknown:
@@ -51,11 +56,13 @@ def metrics_of_jobs(
 
 @router.get("/jobs/{jobid}/execution-result")
 def execution_result(facts: Facts) -> Json:
+    """How a job ended, or that it has not."""
     return documents.execution_result(facts)
 
 
 @router.get("/jobs/{jobid}/accumulators")
 def accumulators(facts: Facts) -> Json:
+    """The accumulators of a job."""
     return documents.accumulators(facts)
 
 
@@ -67,6 +74,7 @@ def driver_config(facts: Facts) -> list[Json]:
 
 @router.get("/jobs/{jobid}/resource-requirements")
 def resource_requirements(facts: Facts) -> Json:
+    """The parallelism that each vertex has."""
     return documents.resource_requirements(facts)
 
 

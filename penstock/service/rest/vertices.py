@@ -18,11 +18,13 @@ router = APIRouter(prefix="/jobs/{jobid}/vertices/{vertexid}", tags=["vertices"]
 
 @router.get("")
 def vertex(facts: Facts, vertex: Vertex) -> Json:
+    """A vertex and its subtasks."""
     return documents.details(facts, vertex)
 
 
 @router.get("/backpressure")
 def back_pressure(facts: Facts, vertex: Vertex) -> Json:
+    """The back pressure of a vertex, with the vertex that causes it."""
     return documents.back_pressure(facts, vertex, bottleneck(facts))
 
 
@@ -44,16 +46,19 @@ def flame_graph(
 
 @router.get("/watermarks")
 def watermarks(vertex: Vertex) -> list[Json]:
+    """The watermarks of the subtasks."""
     return documents.watermarks(vertex)
 
 
 @router.get("/subtasks")
 def subtasks(facts: Facts, vertex: Vertex) -> Json:
+    """A vertex and its subtasks."""
     return documents.details(facts, vertex)
 
 
 @router.get("/subtasktimes")
 def subtask_times(facts: Facts, vertex: Vertex) -> Json:
+    """When the subtasks entered which state."""
     return documents.subtask_times(facts, vertex)
 
 
@@ -81,11 +86,13 @@ def _ranges(text: str) -> list[tuple[int, int]]:
 
 @router.get("/taskmanagers")
 def task_managers(facts: Facts, vertex: Vertex) -> Json:
+    """The subtasks by slot process."""
     return documents.by_task_manager(facts, vertex)
 
 
 @router.get("/subtasks/{subtaskindex}")
 def subtask(facts: Facts, vertex: Vertex, subtaskindex: int) -> Json:
+    """One subtask."""
     if not 0 <= subtaskindex < vertex["parallelism"]:
         not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
     return documents.subtask(facts, vertex, subtaskindex)
@@ -103,6 +110,7 @@ def attempt(facts: Facts, vertex: Vertex, subtaskindex: int, attempt: int) -> Js
 def metrics_of_subtask(
     vertex: Vertex, subtaskindex: int, get: Annotated[str | None, Query(max_length=4096)] = None
 ) -> list[Json]:
+    """The metrics of one subtask; `get` chooses some."""
     if not 0 <= subtaskindex < vertex["parallelism"]:
         not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
     return documents.selected(by_subtask(documents.metrics(vertex), vertex["parallelism"])[subtaskindex], get)
@@ -110,9 +118,11 @@ def metrics_of_subtask(
 
 @router.get("/metrics")
 def metrics(vertex: Vertex, get: Annotated[str | None, Query(max_length=4096)] = None) -> list[Json]:
+    """The metrics of a vertex, subtask by subtask; `get` chooses some."""
     return documents.selected(documents.metrics(vertex), get)
 
 
 @router.get("/accumulators")
 def accumulators(vertex: Vertex) -> Json:
+    """The accumulators of a vertex."""
     return documents.accumulators(vertex)
