@@ -229,7 +229,10 @@ def exceptions(facts: Json, most: int) -> Json:
     driver = f"{facts['process'].get('host')}:{facts['process'].get('pid')}"
 
     def process(entry: Json) -> str | None:
-        return entry["process"] or driver if entry.get("task") else None
+        """Where a task failed; the embedded runtime's are in the driver."""
+        if not entry.get("task"):
+            return None
+        return driver if entry["process"] in (None, "", "embedded") else entry["process"]
 
     entries = [
         {
