@@ -65,6 +65,7 @@ def timer_of(at: int) -> int:
 
 
 def took_ms(record_id: str) -> int:
+    """How long the asynchronous request of a record takes."""
     return _place(record_id)[1] + 1
 
 
@@ -75,6 +76,7 @@ def x_of(record_id: str) -> int | float:
 
 
 def price_of(record_id: str) -> str:
+    """The price that counts for a record."""
     return f"123456789012345678901234567890.{_place(record_id)[1] % 10}"
 
 

@@ -40,6 +40,7 @@ class Program:
         return self.mode is BarrierMode.UNALIGNED
 
     def describe(self) -> str:
+        """The program as a line of the story."""
         state = f"{self.backend}, on disk" if self.on_disk else self.backend
         return (
             f"branches {', '.join(self.branches)}; {self.mode.value}, {state}; idle after {self.idleness_ms} ms, "
@@ -62,6 +63,7 @@ class Version:
     mistyped: bool = False  # values are not of the type that the program declares
 
     def describe(self) -> str:
+        """The version as a line of the story."""
         inputs = "a" if self.removed else "b.union(a)" if self.turned else "a.union(b)"
         return (
             f"parallelism {self.parallelism}, {inputs}{' and one operator more' if self.added else ''}, "
@@ -70,6 +72,7 @@ class Version:
 
 
 def any_program(world: str, rng: random.Random) -> Program:
+    """A program drawn at random."""
     mode = rng.choice([BarrierMode.EXACTLY_ONCE] * 7 + [BarrierMode.UNALIGNED] * 2 + [BarrierMode.AT_LEAST_ONCE])
     labels = ODD if rng.random() < 0.1 else PLAIN
     branches = rng.sample(OF_ONE_STREAM, rng.choice([1, 1, 2]))
