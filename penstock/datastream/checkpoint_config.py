@@ -21,11 +21,11 @@ class CheckpointingMode(Enum):
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """Whether the last checkpoint is kept when the job ends without finishing."""
+    """Whether the checkpoints of a cancelled job are kept. Those of a job that failed always are."""
 
     DELETE_ON_CANCELLATION = 0  # kept only if the job failed
     RETAIN_ON_CANCELLATION = 1  # kept if the job failed or was cancelled; the user removes it
-    NO_EXTERNALIZED_CHECKPOINTS = 2  # never kept
+    NO_EXTERNALIZED_CHECKPOINTS = 2  # as DELETE_ON_CANCELLATION
 
 
 class CheckpointStorage(ABC):
@@ -135,7 +135,7 @@ class CheckpointConfig:
 
     def __init__(self) -> None:
         self._set: dict[str, str] = {}  # by configuration key
-        self._retention = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        self._retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         self._unaligned = False
         self._force_unaligned = False
         self._aligned_timeout = Duration.of_millis(0)
@@ -218,17 +218,17 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Says whether the last checkpoint is kept when the job is cancelled or fails."""
+        """Says whether the checkpoints are kept when the job is cancelled."""
         self._retention = retention_mode
         self._set[CheckpointingOptions.DELETE_ON_CANCEL.key] = retention_mode.name
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """The retention as set here; NO_EXTERNALIZED_CHECKPOINTS if it was not."""
+        """The retention as set here, or else as the default says: RETAIN_ON_CANCELLATION."""
         return self._retention
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """True if the last checkpoint is kept when the job fails."""
+        """False only after NO_EXTERNALIZED_CHECKPOINTS was set."""
         return self._retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
@@ -258,7 +258,7 @@ class CheckpointConfig:
         return self.get_aligned_checkpoint_timeout()
 
     def set_alignment_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
-        """Flink's older name of `set_aligned_checkpoint_timeout`."""
+        """Accepted without effect: Flink's older name of `set_aligned_checkpoint_timeout`."""
         return self.set_aligned_checkpoint_timeout(alignment_timeout)
 
     def is_force_unaligned_checkpoints(self) -> bool:

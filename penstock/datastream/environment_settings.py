@@ -103,7 +103,7 @@ class EnvironmentSettings:
         return self
 
     def enable_checkpointing(self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE) -> Self:
-        """A checkpoint at the end of the first epoch that ends `interval` milliseconds after the last one."""
+        """Takes a checkpoint at the end of the first epoch that is planned at least `interval` milliseconds after the last."""
         self._checkpoint_config.set_checkpoint_interval(interval)
         self._checkpoint_config.set_checkpointing_mode(mode)
         return self
@@ -169,7 +169,7 @@ class EnvironmentSettings:
         return JobOptions.CHAIN_UNEQUAL.get(self._configuration)
 
     def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
-        """Makes a group known. Its resources are not reserved: slots are Spark's, and all groups share them."""
+        """Accepted without effect: slots are Spark's, all groups share them, and nothing is reserved."""
         if not isinstance(slot_sharing_group, SlotSharingGroup):
             raise JobDefinitionError(
                 f"register_slot_sharing_group takes a SlotSharingGroup, not a {type(slot_sharing_group).__name__}"

@@ -3,7 +3,7 @@
 It knows neither Spark nor threads: a runtime asks `plan_epoch`, runs the plan, and hands the acknowledgements to
 `complete_epoch`, or one by one to `acknowledge` when several epochs are under way. The order there is the protocol of the
 design's §4: manifest (the instant of commit), then sinks, and only then may the runtime log the epoch as done. What an epoch
-reads is decided in `planning`, what makes it last is in `commits`, where a job goes back to in `recovery`.
+reads is decided in `planning`, what makes it last is in `checkpoints`, where a job goes back to in `recovery`.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class AsyncFunctionDescriptor:
     """An AsyncFunction and how it is applied."""
 
     class OutputMode(Enum):
-        """Whether results leave in the order of their records or as they come."""
+        """How far requests may run ahead of the oldest one that is unanswered. Results keep the order of their records."""
 
         ORDERED = 0
         UNORDERED = 1

@@ -151,7 +151,7 @@ class StateTtlConfig:
         def cleanup_incrementally(
             self, cleanup_size: int, run_cleanup_for_every_record: bool
         ) -> StateTtlConfig.Builder:
-            """Look at `cleanup_size` entries on each access or, if asked, for each record."""
+            """Accepted without effect: expired entries are removed when read and at full snapshots."""
             kinds = StateTtlConfig.CleanupStrategies
             self._strategies[kinds.Strategies.INCREMENTAL_CLEANUP] = kinds.IncrementalCleanupStrategy(
                 cleanup_size, run_cleanup_for_every_record
@@ -161,7 +161,7 @@ class StateTtlConfig:
         def cleanup_in_rocksdb_compact_filter(
             self, query_time_after_num_entries: int, periodic_compaction_time: Duration | None = None
         ) -> StateTtlConfig.Builder:
-            """Drop expired entries when RocksDB rewrites its files."""
+            """Accepted without effect: expired entries are removed when read and at full snapshots."""
             kinds = StateTtlConfig.CleanupStrategies
             self._strategies[kinds.Strategies.ROCKSDB_COMPACTION_FILTER] = kinds.RocksdbCompactFilterCleanupStrategy(
                 query_time_after_num_entries, periodic_compaction_time
@@ -200,7 +200,7 @@ class StateTtlConfig:
             """A strategy without settings."""
 
         class IncrementalCleanupStrategy(CleanupStrategy):
-            """Some entries are looked at on each access."""
+            """Settings of Flink's; here they have no effect: expired entries are removed when read and at full snapshots."""
 
             def __init__(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> None:
                 self._cleanup_size = cleanup_size
@@ -215,7 +215,7 @@ class StateTtlConfig:
                 return self._run_cleanup_for_every_record
 
         class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
-            """Expired entries are dropped when RocksDB rewrites its files."""
+            """Settings of Flink's; here they have no effect: expired entries are removed when read and at full snapshots."""
 
             def __init__(
                 self, query_time_after_num_entries: int, periodic_compaction_time: Duration | None = None
