@@ -12,7 +12,7 @@ SOURCES := $(wildcard penstock tests examples benchmarks)
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
 SLOW_SINK_ARGS ?=
-HOSTILE_ARGS ?=
+SIMULATE_ARGS ?=
 MUTANTS ?=
 HOSTS_ARGS ?=
 

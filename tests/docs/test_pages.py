@@ -1,0 +1,111 @@
+"""What pages say twice, or say of the code, is the same in both places."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, get_args
+
+import penstock.common
+import penstock.datastream
+from penstock.common.known_keys import flink_keys
+from penstock.common.options import SECTIONS, options_of
+from penstock.driver.faults import KillPoint
+from penstock.functions.state_ttl import StateTtlConfig
+from tests.docs.test_snippets import PAGES, ROOT, name_of
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+KEYS = re.compile(r"`((?:execution|state|penstock|pipeline|restart-strategy|parallelism|python)\.[a-z0-9.-]+)`")
+ELSEWHERE = {
+    "penstock.max.records.per.epoch",  # properties of the Kafka connector
+    "penstock.wait.ms",
+    "penstock.runtimes",  # groups of entry points
+    "penstock.state_backends",
+}
+
+
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def is_there(name: str) -> bool:
+    """A module, or a name in one."""
+    for end in range(name.count(".") + 1, 0, -1):
+        parts = name.split(".")
+        try:
+            found: Any = import_module(".".join(parts[:end]))
+        except ImportError:
+            continue
+        for part in parts[end:]:
+            found = getattr(found, part, None)
+        return found is not None
+    return False
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    linked = set(re.findall(r"\]\(([\w./-]+\.md)", text_of("docs/index.md")))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.is_relative_to(ROOT / "docs")}
+    assert pages - linked == {"index.md"}
+
+
+def test_every_module_and_class_that_a_page_names_by_its_path_is_there() -> None:
+    keys = {key for section in SECTIONS for option in options_of(section) for key in option.keys}
+    for page in PAGES:
+        named = set(re.findall(r"`(penstock(?:\.\w+)+)(?:\(.*?\))?`", page.read_text(encoding="utf-8")))
+        unknown = {name for name in named if name not in keys and not is_there(name)}
+        assert unknown - ELSEWHERE == set(), name_of(page)
+
+
+def test_every_setting_that_a_page_names_exists() -> None:
+    keys = {key for section in SECTIONS for option in options_of(section) for key in option.keys} | flink_keys()
+    for page in PAGES:
+        named = set(KEYS.findall(page.read_text(encoding="utf-8")))
+        unknown = {key for key in named if key not in keys and not is_there(key)}
+        assert unknown - ELSEWHERE == set(), name_of(page)
+
+
+def test_every_target_of_make_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.M))
+    for page in PAGES:
+        named = set(re.findall(r"(?:`|\$ )make ([a-z-]+)", page.read_text(encoding="utf-8")))
+        assert named - targets == set(), name_of(page)
+
+
+def test_the_page_of_tests_and_the_makefile_give_the_same_times() -> None:
+    page = text_of("docs/tests.md")
+    for target in ("quick", "test"):
+        told = re.search(rf"^{target}:.*## .*\((\d+ minutes)", MAKEFILE, re.M)
+        listed = re.search(rf"^\| `make {target}` \|.*\| (\d+ minutes) \|$", page, re.M)
+        assert told is not None
+        assert listed is not None
+        assert told[1] == listed[1], target
+
+
+def test_the_points_at_which_a_driver_can_be_killed_are_listed() -> None:
+    page = text_of("docs/howto/testing-a-job.md")
+    listed = re.search(r"The points are (.*?)\.", page, re.DOTALL)
+    assert listed is not None
+    assert re.findall(r"`([a-z-]+)`", listed[1]) == list(get_args(KillPoint))
+
+
+def calls_without_effect() -> Iterator[str]:
+    """By their docstrings, of all classes a program can name."""
+    classes = {
+        thing
+        for module in (penstock.common, penstock.datastream)
+        for thing in vars(module).values()
+        if inspect.isclass(thing) and thing.__module__.startswith("penstock.")
+    }
+    for owner in (*classes, StateTtlConfig.Builder):
+        for name, method in inspect.getmembers(owner, inspect.isfunction):
+            if (inspect.getdoc(method) or "").startswith("Accepted without effect"):
+                yield name
+
+
+def test_calls_without_effect_are_on_the_page_and_say_so_themselves() -> None:
+    section = text_of("docs/reference/pyflink-names.md").partition("## Here without effect")[2]
+    rows = re.findall(r"^\| (`[^|]*) \|", section, re.M)
+    listed = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    assert listed == set(calls_without_effect())
