@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.common.secrets import make_private
-from penstock.common.storage import TEMPORARY_PREFIX, FileMissingError, Storage, checked_path
+from penstock.common.storage import TEMPORARY_PREFIX, FileMissingError, Storage, checked_path, fsync_folder
 from penstock.errors import StorageError
 
 _FOLDER_RETRIES = 16
@@ -228,11 +228,7 @@ def _unlink_quietly(path: Path) -> None:
 
 
 def _fsync_folder(folder: Path) -> None:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:  # emptied and removed by a concurrent deletion: nothing of ours is in it
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(
+        FileNotFoundError
+    ):  # emptied and removed by a concurrent deletion: nothing of ours is in it
+        fsync_folder(folder)

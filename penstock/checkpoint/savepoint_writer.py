@@ -6,7 +6,6 @@ it is in memory, on one machine.
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from penstock.checkpoint.manifest import FileState, Manifest, TaskState
 from penstock.checkpoint.restore import chain_contents, encode_contents
 from penstock.checkpoint.state_data import merge
 from penstock.checkpoint.storage import open_storage
+from penstock.common.time import now_ms
 from penstock.errors import JobDefinitionError, PenstockError
 from penstock.protocol.ids import CheckpointId, Generation
 from penstock.protocol.input_facts import joined
@@ -49,7 +49,7 @@ class SavepointWriter:
                 epoch=1,
                 generation=Generation(0),
                 kind="savepoint",
-                created_ms=int(time.time() * 1000),
+                created_ms=now_ms(),
                 processing_time_ms=0,
                 max_parallelism=max_parallelism,
             )

@@ -6,6 +6,7 @@ reader never sees part of a file, whatever dies when. Paths are relative, `/`-se
 
 from __future__ import annotations
 
+import os
 from typing import Protocol
 
 from penstock.errors import FileMissingError as FileMissingError
@@ -52,6 +53,15 @@ class Storage(Protocol):
     def sweep(self, *, older_than_s: float = 3600.0) -> int:
         """Remove what writers that died left behind, if older than this; how many files went."""
         ...
+
+
+def fsync_folder(folder: str | os.PathLike[str]) -> None:
+    """What was created, renamed or deleted in it outlives a crash of the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def checked_path(path: str, *, folder: bool = False) -> str:

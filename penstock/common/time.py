@@ -5,6 +5,7 @@ The range of a timestamp or watermark in milliseconds: Java's long, so that valu
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -154,3 +155,8 @@ Interval: TypeAlias = Time | Duration
 
 MAX_LONG_VALUE: Final = 2**63 - 1  # as a watermark: end of input
 MIN_LONG_VALUE: Final = -(2**63)  # as a timestamp: none assigned; as a watermark: none seen yet
+
+
+def now_ms() -> int:
+    """The wall clock of this host, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

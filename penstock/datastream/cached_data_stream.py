@@ -23,6 +23,7 @@ from penstock.datastream.data_stream import DataStream
 from penstock.datastream.keyed_stream import KeyedStream
 from penstock.datastream.program import Origin, ProgramEdge
 from penstock.errors import JobDefinitionError, PenstockError
+from penstock.graph.explain import leading_to
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
@@ -91,12 +92,8 @@ class CachedDataStream(DataStream):
         """The program this stream is part of is about to be forgotten."""
         if self._lineage is not None:
             return
-        env, found = self._env, {origin.node.id for origin in self._here}
-        grown = True
-        while grown:
-            more = {edge.source for edge in env._edges if edge.target in found} - found
-            grown = bool(more)
-            found |= more
+        env = self._env
+        found = set(leading_to((o.node.id for o in self._here), ((e.source, e.target) for e in env._edges)))
         self._lineage = _CachedUpstream(
             nodes={node: env._nodes[node] for node in sorted(found)},
             edges=[edge for edge in env._edges if edge.target in found],

@@ -16,8 +16,10 @@ from penstock.datastream.data_stream import DataStream
 from penstock.datastream.misuse import what
 from penstock.datastream.program import Origin
 from penstock.errors import JobDefinitionError
+from penstock.graph.iterations import reached
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.iteration import IterationHead, IterationTail
+from penstock.protocol.ids import NodeId
 
 if TYPE_CHECKING:
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -101,7 +103,10 @@ def _close(
         )
     if feedback._env is not env:
         raise JobDefinitionError("close_with a stream of another environment: build both from the same one")
-    inside = _reached(env, iteration.head)
+    following: dict[NodeId, list[NodeId]] = {}
+    for edge in env._edges:
+        following.setdefault(edge.source, []).append(edge.target)
+    inside = reached([iteration.head.id], lambda node: following.get(node, ()))
     outside = [origin.node.where for origin in feedback._origins if origin.node.id not in inside]
     if outside:
         raise JobDefinitionError(
@@ -121,17 +126,6 @@ def _close(
         parallelism=iteration.head.parallelism,
     )
     iteration.tail = tail._node
-
-
-def _reached(env: StreamExecutionEnvironment, head: StreamNode) -> set[int]:
-    """The head and every operator that gets records from it."""
-    found: set[int] = {head.id}
-    grown = True
-    while grown:
-        more = {edge.target for edge in env._edges if edge.source in found} - found
-        grown = bool(more)
-        found |= more
-    return found
 
 
 def settle(iteration: OpenIteration, feedback_nodes: list[StreamNode]) -> StreamNode:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, query
 from penstock.common.job import CompletableFuture, JobExecutionResult, JobID, JobStatus
+from penstock.common.time import now_ms
 from penstock.driver.checkpoint_statistics import CheckpointStatistics
 from penstock.driver.control.rates import WINDOW_MS, vertex_rates
 from penstock.driver.job_master import JobMaster
@@ -25,11 +26,6 @@ from penstock.errors import PenstockError
 from penstock.graph.explain import plan_svg, table
 
 T = TypeVar("T")
-
-
-def now_ms() -> int:
-    """The time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def _record_end(error: BaseException, life: LifeCycle) -> None:

@@ -10,12 +10,12 @@ import logging
 import random
 import re
 import threading
-import time
 from collections import deque
 from datetime import timedelta
 from typing import Any, Final
 
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
+from penstock.common.time import now_ms
 from penstock.engine.settings import JobSettings
 from penstock.errors import FINAL_ERRORS, CorruptSnapshotError, JobFailedError, failed_task
 
@@ -33,7 +33,7 @@ class Notices:
         """Logged once, until it was over."""
         with self._lock:
             known = key in self._now
-            since = self._now[key]["since_ms"] if known else time.time_ns() // 1_000_000
+            since = self._now[key]["since_ms"] if known else now_ms()
             self._now[key] = {"key": key, "text": text, "since_ms": since}
         if not known:
             _log.warning("%s", text)

@@ -20,6 +20,7 @@ from penstock.checkpoint.ownership import Ownership, StartPermit
 from penstock.checkpoint.state_data import Read, read_newest
 from penstock.checkpoint.storage import Storage
 from penstock.checkpoint.store import CheckpointStore, KeptAll
+from penstock.common.time import now_ms
 from penstock.driver import faults, rescaling
 from penstock.driver.admission import Admission
 from penstock.driver.checkpoint_statistics import StatisticsKeeper
@@ -54,7 +55,7 @@ class JobMaster:
         job: JobDescription,
         storage: Storage | None,
         *,
-        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+        clock: Callable[[], int] = now_ms,
         reach: Callable[[faults.KillPoint, int], None] = faults.reach,
     ) -> None:
         self.reach = reach  # called at the named points where a test may kill the driver

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.graph.iterations import reached
 from penstock.graph.job_graph import JobGraph
 from penstock.protocol.ids import VertexId
 
@@ -82,14 +83,7 @@ def slowest(work_ms: Mapping[VertexId, float], duration_ms: float, least_share: 
 
 def feeders(graph: JobGraph, vertex: VertexId) -> frozenset[VertexId]:
     """All vertices upstream of `vertex`."""
-    found: set[VertexId] = set()
-    ahead = [vertex]
-    while ahead:
-        for edge in graph.vertices[ahead.pop()].inputs:
-            if edge.source not in found:
-                found.add(edge.source)
-                ahead.append(edge.source)
-    return frozenset(found - {vertex})
+    return frozenset(reached([vertex], graph.feeding) - {vertex})
 
 
 def waited_ms(*, duration_ms: float, busy_ms: float, blocked_ms: float, bottleneck_ms: float) -> float:
@@ -102,16 +96,14 @@ HISTORY: Final = 128  # epochs; Flink's metrics.latency.history-size
 
 def sources_of_sinks(graph: JobGraph) -> dict[str, frozenset[str]]:
     """By sink, the sources whose records can reach it. A source is the head of its chain, so whole vertices tell."""
-    reaching: dict[int, frozenset[str]] = {}
-    for start in graph.vertices:
-        seen, todo = {start}, [start]
-        while todo:  # loops lead back: each vertex once
-            inputs = {edge.source for edge in graph.vertices[todo.pop()].inputs} - seen
-            seen |= inputs
-            todo += inputs
-        reaching[start] = frozenset(
-            graph.vertices[vertex].nodes[0].operator_id for vertex in seen if graph.vertices[vertex].is_source
+    reaching = {
+        start: frozenset(
+            graph.vertices[vertex].nodes[0].operator_id
+            for vertex in reached([start], graph.feeding)
+            if graph.vertices[vertex].is_source
         )
+        for start in graph.vertices
+    }
     return {
         node.operator_id: reaching[vertex.id]
         for vertex in graph.vertices.values()

@@ -7,13 +7,13 @@ to read: the same range always yields the same records, which is what makes a re
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.common.time import now_ms
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block
 
@@ -139,7 +139,7 @@ class WriterContext:
     subtask: int
     parallelism: int
     storage: Storage | None = None  # the job folder; None: the job takes no checkpoints
-    processing_time: Callable[[], int] = lambda: int(time.time() * 1000)
+    processing_time: Callable[[], int] = now_ms
     current_watermark: Callable[[], int] = lambda: MIN_WATERMARK
 
 

@@ -16,7 +16,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any, Final
 
-from penstock.graph.iterations import feedback_edges
+from penstock.graph.iterations import feedback_edges, reached
 from penstock.graph.job_graph import JobEdge, JobGraph, JobVertex
 from penstock.graph.stream_graph import StreamGraph
 from penstock.protocol.ids import NodeId, VertexId
@@ -267,14 +267,7 @@ def leading_to(ends: Iterable[NodeId], edges: Iterable[tuple[NodeId, NodeId]]) -
     sources: dict[NodeId, list[NodeId]] = {}
     for source, target in edges:
         sources.setdefault(target, []).append(source)
-    found: set[NodeId] = set()
-    ahead = list(ends)
-    while ahead:
-        node = ahead.pop()
-        if node not in found:
-            found.add(node)
-            ahead += sources.get(node, [])
-    return sorted(found)
+    return sorted(reached(ends, lambda node: sources.get(node, ())))
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

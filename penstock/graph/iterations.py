@@ -6,14 +6,16 @@ edge leads from tail to head; what the tail collected in one epoch, the runtime 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.protocol.ids import NodeId, VertexId
 
 if TYPE_CHECKING:
     from penstock.graph.job_graph import JobGraph
+
+N = TypeVar("N", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,17 @@ class Loop:
     max_wait_ms: int = 0
 
 
+def reached(starts: Iterable[N], beyond: Callable[[N], Iterable[N]]) -> set[N]:
+    """The starts, and all that they lead to. Loops lead back: each is looked at once."""
+    found: set[N] = set()
+    waiting = list(starts)
+    while waiting:
+        if (place := waiting.pop()) not in found:
+            found.add(place)
+            waiting += beyond(place)
+    return found
+
+
 def feedback_edges(job: JobGraph) -> list[tuple[VertexId, VertexId]]:
     """(vertex of the tail, vertex of the head) of every iteration: what a picture of the job draws beside its edges."""
     vertex_of = {node.id: vertex.id for vertex in job.vertices.values() for node in vertex.nodes}
@@ -56,7 +69,7 @@ def loops_of(job: JobGraph) -> tuple[Loop, ...]:
         before[iteration.head].add(iteration.tail)
     loops = []
     for iteration in job.iterations:
-        reaching = _reaching(iteration.head, before)
+        reaching = reached(before[iteration.head], before.__getitem__)
         loops.append(
             Loop(
                 head=iteration.head,
@@ -69,15 +82,3 @@ def loops_of(job: JobGraph) -> tuple[Loop, ...]:
             )
         )
     return tuple(loops)
-
-
-def _reaching(node: NodeId, before: Mapping[NodeId, Iterable[NodeId]]) -> set[NodeId]:
-    """All nodes from which a record can come to `node`, also around a loop."""
-    found: set[NodeId] = set()
-    unseen = [node]
-    while unseen:
-        for earlier in before[unseen.pop()]:
-            if earlier not in found:
-                found.add(earlier)
-                unseen.append(earlier)
-    return found

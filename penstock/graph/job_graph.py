@@ -79,6 +79,10 @@ class JobGraph:
         """Slot sharing: a slot runs one subtask of every vertex, so the widest vertex decides."""
         return max(vertex.parallelism for vertex in self.vertices.values())
 
+    def feeding(self, vertex: VertexId) -> list[VertexId]:
+        """Those with an edge to `vertex`."""
+        return [edge.source for edge in self.vertices[vertex].inputs]
+
     def at_level(self, level: int) -> list[JobVertex]:
         return [vertex for vertex in self.vertices.values() if vertex.level == level]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from penstock.common.secrets import hide_in_text
+from penstock.common.time import now_ms
 from penstock.driver.control.answers import Answer, refuse
 from penstock.driver.control.home import JobHome, is_job_id, is_running, read_json
 from penstock.driver.control.resource_manager import ResourceManager
@@ -91,7 +92,7 @@ class Dispatcher:
         self.resources = ResourceManager(home)
         self.resources.offer(slots)
         remember_limit(home, max_ended)
-        self.started_ms = _now_ms()
+        self.started_ms = now_ms()
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._settled: set[str] = set()  # ended, or not ours to look after: need not be looked at again
@@ -177,7 +178,7 @@ class Dispatcher:
                 submission.save(self.home)
             driver = None if submission is None or submission.process is None else dict(submission.process)
             if known.endpoint() is None and submission is not None and (driver is None or not is_running(driver)):
-                end_facts(known.folder, submission, "CANCELED", None, _now_ms())
+                end_facts(known.folder, submission, "CANCELED", None, now_ms())
                 return Answer(202, {})
         deadline = self._clock() + 20.0
         while known.endpoint() is None and self._clock() < deadline and (driver is None or is_running(driver)):
@@ -230,11 +231,11 @@ class Dispatcher:
                 watched.noticed = None
             case GiveUp(why=why):
                 failure = Failure(
-                    at_ms=_now_ms(), name="DriverDied", message=why, stacktrace=tail(known.folder.log, 4000)
+                    at_ms=now_ms(), name="DriverDied", message=why, stacktrace=tail(known.folder.log, 4000)
                 )
-                end_facts(known.folder, submission, "FAILED", failure, _now_ms())
+                end_facts(known.folder, submission, "FAILED", failure, now_ms())
             case Leave() if submission.wanted == "canceled":
-                end_facts(known.folder, submission, "CANCELED", None, _now_ms())
+                end_facts(known.folder, submission, "CANCELED", None, now_ms())
             case _:
                 pass
 
@@ -247,7 +248,3 @@ def tail(path: Path, size: int) -> str:
             return hide_in_text(file.read().decode(errors="replace"))
     except OSError:
         return ""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -15,7 +15,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 import traceback
 from pathlib import Path
 from typing import Final
@@ -23,6 +22,7 @@ from typing import Final
 from penstock.common.global_configuration import GlobalConfiguration
 from penstock.common.options import ControlOptions
 from penstock.common.secrets import hide_in_text
+from penstock.common.time import now_ms
 from penstock.driver.control.home import JobHome
 from penstock.driver.life_cycle import Failure
 from penstock.errors import JobDefinitionError, PenstockError
@@ -96,7 +96,7 @@ def main(root: str, job_id: str) -> int:
                 f"the program {submission.name!r} ended without starting a job: does it call env.execute()?"
             )
             print(error, file=sys.stderr)
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         end_facts(folder, submission, "FAILED", Failure.of(error, now), now)
     return 0 if error is None else 1
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.checkpoint import layout
+from penstock.common.time import now_ms
 from penstock.driver.control import state_browser
 from penstock.driver.control.answers import Answer, refuse
 from penstock.driver.control.control import operation_document
@@ -60,7 +60,7 @@ class KnownJob:
             return written
         submission = Submission.load(self.folder)
         if written is None:
-            return None if submission is None else facts_without_a_job(submission, "INITIALIZING", None, _now_ms())
+            return None if submission is None else facts_without_a_job(submission, "INITIALIZING", None, now_ms())
         if is_running(written["process"]):
             return written
         if submission is None or not submission.supervised:
@@ -93,7 +93,7 @@ class KnownJob:
         if method == "PATCH" and len(parts) == 2 and facts["state"] == "SUSPENDED":  # there is nothing left to stop
             told = self.folder.facts()
             if told is not None:
-                self.folder.write_facts(ended(told, "CANCELED", None, _now_ms()))
+                self.folder.write_facts(ended(told, "CANCELED", None, now_ms()))
                 return Answer(202, {})
         return refuse(409, f"job {self.job_id} is {facts['state']}: it has no driver that could do this")
 
@@ -126,10 +126,6 @@ def known_jobs(home: JobHome) -> list[KnownJob]:
     jobs = [KnownJob(folder) for folder in home.all()]
     starts = {job.job_id: (job.facts(live=False) or {}).get("start_ms", 0) for job in jobs}
     return sorted((job for job in jobs if starts[job.job_id]), key=lambda job: -starts[job.job_id])
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 MAX_JOBS: Final = 100

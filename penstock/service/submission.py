@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Any
 
 from penstock.common.options import CheckpointingOptions, ControlOptions, JobOptions
 from penstock.common.secrets import hide_secrets
+from penstock.common.time import now_ms
 from penstock.driver.control.facts import VERSION
 from penstock.driver.control.home import JobFolder, JobHome, this_process
 from penstock.driver.life_cycle import Failure
@@ -50,7 +50,7 @@ class Submission:
     configuration: Mapping[str, str] = field(default_factory=dict)
     runtime: str | None = None
     folder: str = "."  # the program's working directory
-    submitted_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    submitted_ms: int = field(default_factory=now_ms)
     starts: int = 0  # driver processes so far
     wanted: str = "running"  # or "canceled": a driver that is found dead is not started again
     supervised: bool = False  # a dispatcher starts it again when it dies

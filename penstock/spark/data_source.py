@@ -7,7 +7,6 @@ One adapter serves every source: Spark's offset is the enumerator's state togeth
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -19,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.common.time import now_ms
 from penstock.errors import PenstockError
 from penstock.functions.connectors import Source, SplitRange
 from penstock.records import Block, Columns, SideRows
@@ -74,7 +74,7 @@ class _Reader(DataSourceStreamReader):
         try:
             if start["state"] is not None:
                 enumerator.restore(start["state"])
-            plan = enumerator.plan(now_ms=int(time.time() * 1000), max_records=getattr(limit, "max_rows", None))
+            plan = enumerator.plan(now_ms=now_ms(), max_records=getattr(limit, "max_rows", None))
         finally:
             enumerator.close()
         if all(r.start == r.end for r in plan.ranges) and not plan.finished:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from penstock.common.storage import fsync_folder
 from penstock.errors import FencedError, StorageError
 from penstock.functions.connectors import Committer
 
@@ -152,15 +153,6 @@ def staging_folder(base: str, sink_id: str) -> str:
     """The folder inside `base` for what a sink has written and not yet committed."""
     # A name of dots only would leave the folder.
     return os.path.join(base, _STAGING, quote(sink_id, safe="").replace(".", "%2E"))
-
-
-def fsync_folder(path: str) -> None:
-    """Make renames and new names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _manifests(base: str) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
-from penstock.connectors.files.commit import FileCommitter, StagedFile, fsync_folder, staging_folder
+from penstock.common.storage import fsync_folder
+from penstock.connectors.files.commit import FileCommitter, StagedFile, staging_folder
 from penstock.connectors.files.write_formats import (
     CsvWriteFormat,
     FileEncoder,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from penstock.errors import ConfigurationError, PenstockError
 
@@ -32,13 +32,6 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 def is_topic_name(name: object) -> bool:
     """True if a topic can have this name."""
     return isinstance(name, str) and _TOPIC.fullmatch(name) is not None and name not in (".", "..")
-
-
-def property_value(builder: str, key: str, value: object) -> str:
-    """Numbers and truth values as librdkafka writes them; None would become a word."""
-    if value is None or (key == "bootstrap.servers" and not str(value).strip()):
-        raise ConfigurationError(f"{builder}: the property {key} is {value!r}: give it a value, or leave it out")
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class KafkaError(PenstockError):
@@ -166,6 +159,51 @@ class Cluster:
         """Results of a request to the admin client, one for each thing asked about."""
         with self.attempt(what):
             return {asked: future.result(timeout=self.wait_s + 5) for asked, future in futures.items()}
+
+
+class BuilderWithProperties:
+    """The client's properties, which source and sink are built with alike."""
+
+    _builds: ClassVar[str]
+    _fixed: ClassVar[Mapping[str, str]]  # properties that the connector sets itself, and what to say of them
+
+    def __init__(self) -> None:
+        self._properties: dict[str, str] = {}
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> Self:
+        """The brokers to begin with: `host:port`, separated by commas."""
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_property(self, key: str, value: str) -> Self:
+        """A property of librdkafka or of the connector (docs/howto/kafka.md)."""
+        if key in self._fixed:
+            raise ConfigurationError(f"{self._builds}: {key} is set by {self._fixed[key]}")
+        self._properties[key] = self._written(key, value)
+        return self
+
+    def _written(self, key: str, value: object) -> str:
+        """Numbers and truth values as librdkafka writes them; None would become a word."""
+        if value is None or (key == "bootstrap.servers" and not str(value).strip()):
+            raise ConfigurationError(
+                f"{self._builds}: the property {key} is {value!r}: give it a value, or leave it out"
+            )
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def set_properties(self, props: Mapping[str, str]) -> Self:
+        """Sets several properties, as `set_property` does."""
+        for key, value in props.items():
+            self.set_property(key, value)
+        return self
+
+    def _require_servers(self) -> None:
+        confluent_kafka()  # says at once which extra is missing
+        if not self._properties.get("bootstrap.servers"):
+            raise ConfigurationError(f"{self._builds}: no brokers are named: call set_bootstrap_servers")
+
+    def _cluster(self, client: Any) -> Cluster:
+        cluster = Cluster(self._properties)
+        cluster.check_properties(self._builds, client)
+        return cluster
 
 
 def _words(error: object) -> str:

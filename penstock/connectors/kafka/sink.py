@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.connectors.builder_arguments import text
-from penstock.connectors.kafka.client import Cluster, confluent_kafka, property_value
+from penstock.connectors.kafka.client import BuilderWithProperties, Cluster, confluent_kafka
 from penstock.connectors.kafka.committer import KafkaCommitter
 from penstock.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from penstock.connectors.kafka.writer import MessageWriter, SendingWriter, check_topic
 from penstock.errors import ConfigurationError
 from penstock.functions.connectors import Committer, DeliveryGuarantee, Sink, SinkWriter, WriterContext
-
-_FIXED = {"transactional.id": "set_transactional_id_prefix"}
 
 
 class KafkaSink(Sink):
@@ -74,18 +72,17 @@ class _NothingToCommit(Committer):
         return None
 
 
-class KafkaSinkBuilder:
+class KafkaSinkBuilder(BuilderWithProperties):
     """PyFlink's builder."""
 
+    _builds = "KafkaSink"
+    _fixed = {"transactional.id": "the sink itself; call set_transactional_id_prefix"}  # noqa: RUF012
+
     def __init__(self) -> None:
-        self._properties: dict[str, str] = {}
+        super().__init__()
         self._serializer: KafkaRecordSerializationSchema | None = None
         self._guarantee = DeliveryGuarantee.NONE
         self._prefix: str | None = None
-
-    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
-        """The brokers to begin with: `host:port`, separated by commas."""
-        return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
         """How a record becomes a message."""
@@ -112,30 +109,14 @@ class KafkaSinkBuilder:
         self._prefix = text("KafkaSink.set_transactional_id_prefix", transactional_id_prefix)
         return self
 
-    def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
-        """A property of librdkafka or of the connector (docs/howto/kafka.md)."""
-        if key in _FIXED:
-            raise ConfigurationError(f"KafkaSink: {key} is set by the sink itself; call {_FIXED[key]}")
-        self._properties[key] = property_value("KafkaSink", key, value)
-        return self
-
-    def set_properties(self, props: Mapping[str, str]) -> KafkaSinkBuilder:
-        """Sets several properties, as `set_property` does."""
-        for key, value in props.items():
-            self.set_property(key, value)
-        return self
-
     def build(self) -> KafkaSink:
         """The sink; ConfigurationError says what is missing, also the extra `kafka`."""
-        confluent_kafka()  # says at once which extra is missing
-        if not self._properties.get("bootstrap.servers"):
-            raise ConfigurationError("KafkaSink: no brokers are named: call set_bootstrap_servers")
+        self._require_servers()
         if self._serializer is None:
             raise ConfigurationError("KafkaSink: call set_record_serializer")
         if self._guarantee is DeliveryGuarantee.EXACTLY_ONCE and not self._prefix:
             raise ConfigurationError(
                 "KafkaSink: EXACTLY_ONCE needs set_transactional_id_prefix: a name of this job's own, the same at every start"
             )
-        cluster = Cluster(self._properties)
-        cluster.check_properties("KafkaSink", confluent_kafka().Producer)
+        cluster = self._cluster(confluent_kafka().Producer)
         return KafkaSink(cluster, self._serializer, self._guarantee, self._prefix)

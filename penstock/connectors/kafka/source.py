@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Literal
 
 from penstock.common.serialization import DeserializationSchema
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors.builder_arguments import instance
-from penstock.connectors.kafka.client import TOPIC_RULE, Cluster, confluent_kafka, is_topic_name, property_value
+from penstock.connectors.kafka.client import TOPIC_RULE, BuilderWithProperties, Cluster, confluent_kafka, is_topic_name
 from penstock.connectors.kafka.deserialization import Decoder, KafkaRecordDeserializationSchema
 from penstock.connectors.kafka.enumerator import KafkaEnumerator, Subscription
 from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer
@@ -17,9 +16,6 @@ from penstock.connectors.kafka.reader import KafkaReader
 from penstock.errors import ConfigurationError
 from penstock.functions.connectors import Source, SplitEnumerator, SplitReader
 from penstock.functions.process import OutputTag
-
-# Keys the source sets itself; another value would break what it promises.
-_FIXED = {"enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "auto.offset.reset"}
 
 
 class KafkaSource(Source):
@@ -78,11 +74,17 @@ class KafkaSource(Source):
         return self._schema.get_produced_type()
 
 
-class KafkaSourceBuilder:
+class KafkaSourceBuilder(BuilderWithProperties):
     """PyFlink's builder. `set_deserializer` (whole messages) and `set_poison_records` are ours."""
 
+    _builds = "KafkaSource"
+    _fixed = dict.fromkeys(
+        ("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "auto.offset.reset"),
+        "the source itself: offsets belong to its checkpoints, and where it starts is set_starting_offsets",
+    )
+
     def __init__(self) -> None:
-        self._properties: dict[str, str] = {}
+        super().__init__()
         self._topics: tuple[str, ...] = ()
         self._pattern: str | None = None
         self._start = KafkaOffsetsInitializer.earliest()
@@ -90,10 +92,6 @@ class KafkaSourceBuilder:
         self._bounded = False
         self._schema: KafkaRecordDeserializationSchema | None = None
         self._poison: OutputTag | Literal["fail", "drop"] = "fail"
-
-    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
-        """The brokers to begin with: `host:port`, separated by commas."""
-        return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
         """The consumer group whose committed offsets are read, and to which offsets are reported."""
@@ -127,16 +125,15 @@ class KafkaSourceBuilder:
 
     def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
         """Read up to these offsets, as they are when the job starts, and end."""
-        self._stop, self._bounded = self._stopping("set_bounded", stopping_offsets_initializer), True
+        self._stop = instance("KafkaSource.set_bounded", stopping_offsets_initializer, KafkaOffsetsInitializer)
+        self._bounded = True
         return self
 
     def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
         """Read up to these offsets, but go on running."""
-        self._stop, self._bounded = self._stopping("set_unbounded", stopping_offsets_initializer), False
+        self._stop = instance("KafkaSource.set_unbounded", stopping_offsets_initializer, KafkaOffsetsInitializer)
+        self._bounded = False
         return self
-
-    def _stopping(self, name: str, offsets: KafkaOffsetsInitializer) -> KafkaOffsetsInitializer:
-        return instance(f"KafkaSource.{name}", offsets, KafkaOffsetsInitializer)
 
     def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema) -> KafkaSourceBuilder:
         """Makes records from the values of messages."""
@@ -160,37 +157,17 @@ class KafkaSourceBuilder:
         """The name under which brokers know the clients of this source."""
         return self.set_property("client.id", prefix)
 
-    def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
-        """A property of librdkafka or of the connector (docs/howto/kafka.md)."""
-        if key in _FIXED:
-            raise ConfigurationError(
-                f"KafkaSource: {key} is set by the source itself: offsets belong to its checkpoints, and where it starts is "
-                "set_starting_offsets"
-            )
-        self._properties[key] = property_value("KafkaSource", key, value)
-        return self
-
-    def set_properties(self, props: Mapping[str, str]) -> KafkaSourceBuilder:
-        """Sets several properties, as `set_property` does."""
-        for key, value in props.items():
-            self.set_property(key, value)
-        return self
-
     def build(self) -> KafkaSource:
         """The source; ConfigurationError says what is missing, also the extra `kafka`."""
-        confluent_kafka()  # says at once which extra is missing
-        if not self._properties.get("bootstrap.servers"):
-            raise ConfigurationError("KafkaSource: no brokers are named: call set_bootstrap_servers")
+        self._require_servers()
         if bool(self._topics) == (self._pattern is not None):
             raise ConfigurationError("KafkaSource: call either set_topics or set_topic_pattern")
         if self._schema is None:
             raise ConfigurationError("KafkaSource: call set_value_only_deserializer or set_deserializer")
         if self._start.needs_group and not self._properties.get("group.id"):
             raise ConfigurationError("KafkaSource: committed offsets are those of a group: call set_group_id")
-        cluster = Cluster(self._properties)
-        cluster.check_properties("KafkaSource", confluent_kafka().Consumer)
         return KafkaSource(
-            cluster,
+            self._cluster(confluent_kafka().Consumer),
             Subscription(topics=self._topics, pattern=self._pattern),
             start=self._start,
             stop=self._stop,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar, Self
 
+from penstock.connectors.builder_arguments import positive
 from penstock.errors import ConfigurationError, PenstockError
+
+_log = logging.getLogger("penstock.postgres")
 
 DEFAULT_WAIT_MS = 15_000
 _RETRY_S = 0.2
@@ -59,15 +63,6 @@ def psycopg() -> ModuleType:
             f"the PostgreSQL connector needs psycopg ({error}): install it with `pip install 'penstock[postgres]'`"
         ) from error
     return module
-
-
-def connection_string(what: str, conninfo: object) -> str:
-    """May be empty: then libpq's environment variables and defaults say all. Not shown when it is wrong."""
-    if not isinstance(conninfo, str):
-        raise ConfigurationError(
-            f"{what}.set_connection takes libpq's keywords or a URI as text, not {type(conninfo).__name__}"
-        )
-    return conninfo
 
 
 class Database:
@@ -146,6 +141,32 @@ class Database:
         )
 
 
+class DatabaseBuilder:
+    """The connection, which source and sink are built with alike."""
+
+    _builds: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._conninfo, self._wait_ms = "", DEFAULT_WAIT_MS
+
+    def set_connection(self, conninfo: str) -> Self:
+        """libpq's keywords (`host=… dbname=…`) or URI. It travels with the job: keep passwords in a password file."""
+        if not isinstance(conninfo, str):
+            raise ConfigurationError(
+                f"{self._builds}.set_connection takes libpq's keywords or a URI as text, not {type(conninfo).__name__}"
+            )
+        self._conninfo = conninfo
+        return self
+
+    def set_wait_ms(self, wait_ms: int) -> Self:
+        """How long one try waits for the database before it fails the epoch (15,000)."""
+        self._wait_ms = positive(f"{self._builds}.set_wait_ms", wait_ms)
+        return self
+
+    def _database(self) -> Database:
+        return Database(self._conninfo, self._wait_ms)
+
+
 class KeepsConnection:
     """What a committer, an enumerator and a reader have in common: a connection that outlives an epoch."""
 
@@ -156,6 +177,22 @@ class KeepsConnection:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def insist(self, what: str, do: Callable[[], None]) -> None:
+        """A connection that was kept may have died with a server that is back already: then it is done on a new one. `do` must be
+        safe to repeat."""
+        kept = self._connection is not None
+        try:
+            do()
+        except PostgresError as error:
+            self.close()
+            if not (kept and isinstance(error.__cause__, psycopg().OperationalError)):
+                raise
+            _log.warning("%s is tried again on a new connection: %s", what, error)
+            do()
+        except BaseException:
+            self.close()
+            raise
 
     def __del__(self) -> None:
         self.close()  # of a job that was dropped after it failed

@@ -138,19 +138,8 @@ class PostgresCommitter(KeepsConnection, StagedCommitter):
 
     def commit_staged(self, epoch: int, name: str, staged: Sequence[StagedOutput]) -> None:
         job = staged[-1].job_id
-        # A connection that was kept may have died with a server that is back already. The marker makes a second try safe.
-        kept = self._connection is not None
-        try:
-            self._transact(epoch, job, name, staged)
-        except PostgresError as error:
-            self.close()
-            if not (kept and isinstance(error.__cause__, psycopg().OperationalError)):
-                raise
-            _log.warning("sink %s: epoch %d is tried again on a new connection: %s", self.sink_id, epoch, error)
-            self._transact(epoch, job, name, staged)
-        except BaseException:
-            self.close()
-            raise
+        # The marker makes a second try safe.
+        self.insist(f"sink {self.sink_id}: epoch {epoch}", lambda: self._transact(epoch, job, name, staged))
 
     def _transact(self, epoch: int, job: str, name: str, staged: Sequence[StagedOutput]) -> None:
         what = f"committing epoch {epoch} of sink {self.sink_id} to table {self._table}"

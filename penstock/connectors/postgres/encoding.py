@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from penstock.common.types import Row, RowKind
 from penstock.connectors.postgres.table import Column, Table
 from penstock.connectors.sink_values import as_mapping, field_names
-from penstock.errors import BadRecordError
+from penstock.errors import BadRecordError, shorten
 from penstock.records import Block, Columns
 from penstock.records.convert import column_values
 
@@ -134,7 +134,7 @@ class CopyEncoder:
         if not self._changelog:
             odd = next(value for value in values if _kind(value) is not RowKind.INSERT)
             raise BadRecordError(
-                f"{self._sink}: table {self._table.name}: {_shown(odd)} changes an earlier row, but the sink only appends: give "
+                f"{self._sink}: table {self._table.name}: {shorten(odd)} changes an earlier row, but the sink only appends: give "
                 "it set_upsert_keys"
             )
         return [_kind(value) is RowKind.DELETE for value in values]
@@ -143,7 +143,7 @@ class CopyEncoder:
         names = field_names(value)
         if names is None:
             raise BadRecordError(
-                f"{self._sink}: table {self._table.name}: cannot tell the columns of {_shown(value)}: name them with "
+                f"{self._sink}: table {self._table.name}: cannot tell the columns of {shorten(value)}: name them with "
                 "set_columns, or write named rows or mappings"
             )
         return tuple(names)
@@ -160,11 +160,11 @@ class CopyEncoder:
                     raise ValueError(f"it has other fields than the record before: {list(fields)}")
             except KeyError as error:
                 raise BadRecordError(
-                    f"{self._sink}: table {self._table.name}: column {error.args[0]} is not in the record {_shown(value)}"
+                    f"{self._sink}: table {self._table.name}: column {error.args[0]} is not in the record {shorten(value)}"
                 ) from error
             except ValueError as error:
                 raise BadRecordError(
-                    f"{self._sink}: table {self._table.name}: the record {_shown(value)} does not fit the columns "
+                    f"{self._sink}: table {self._table.name}: the record {shorten(value)} does not fit the columns "
                     f"{', '.join(names)}: {error}"
                 ) from error
         return [list(column) for column in zip(*rows, strict=True)]
@@ -189,7 +189,7 @@ class CopyEncoder:
         wrong = column.misfit(values, key=key)
         if wrong is not None:
             index, why = wrong
-            raise BadRecordError(f"{where}: {_shown(values[index])} {why}. The record is {shown(index)}")
+            raise BadRecordError(f"{where}: {shorten(values[index])} {why}. The record is {shown(index)}")
         to_text = _text_of(column.base)
         try:
             if set(map(type, values)) - {type(None)} == {str}:
@@ -205,7 +205,7 @@ class CopyEncoder:
                         to_text(value).encode()
                 except (TypeError, ValueError, OverflowError, RecursionError) as cause:
                     raise BadRecordError(
-                        f"{where}: {_shown(value)} cannot be written: {cause}. The record is {shown(index)}"
+                        f"{where}: {shorten(value)} cannot be written: {cause}. The record is {shown(index)}"
                     ) from cause
             raise BadRecordError(f"{where}: {error}") from error
 
@@ -372,15 +372,10 @@ def _kind(value: Any) -> RowKind:
 def _shown_row(batch: pa.RecordBatch, index: int) -> str:
     row = batch.slice(index, 1)
     try:
-        return _shown(row.to_pylist()[0])
+        return shorten(row.to_pylist()[0])
     except (OverflowError, ValueError):  # an instant that Python does not have
         return " ".join(str(row).split())
 
 
 def _shown_at(values: Sequence[Any], index: int) -> str:
-    return _shown(values[index])
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 300 else f"{text[:300]}…"
+    return shorten(values[index])

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.connectors.postgres.client import Database, KeepsConnection, PostgresError, psycopg
+from penstock.connectors.postgres.client import Database, KeepsConnection, psycopg
 from penstock.connectors.postgres.encoding import DELETED, Segment
 from penstock.connectors.postgres.table import Table, describe
 from penstock.errors import BadRecordError, CommitRefusedError
@@ -65,17 +65,7 @@ class Trial(KeepsConnection):
 
     def check(self, segments: Sequence[Segment]) -> None:
         """BadRecordError if the database would refuse a row because of a value in it or a check constraint."""
-        kept = self._connection is not None
-        try:
-            self._check(segments)
-        except PostgresError as error:
-            self.close()
-            if not (kept and isinstance(error.__cause__, psycopg().OperationalError)):
-                raise
-            self._check(segments)  # on a new connection: the server may be back
-        except BaseException:
-            self.close()
-            raise
+        self.insist(f"{self._sink}: the check of an epoch's rows", lambda: self._check(segments))
 
     def _check(self, segments: Sequence[Segment]) -> None:
         if not self._possible:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.connectors.builder_arguments import names, positive, text
-from penstock.connectors.postgres.client import DEFAULT_WAIT_MS, Database, connection_string
+from penstock.connectors.builder_arguments import names, text
+from penstock.connectors.postgres.client import Database, DatabaseBuilder
 from penstock.connectors.postgres.committer import PostgresCommitter
 from penstock.connectors.postgres.encoding import CopyEncoder, Segment, merge, pack
 from penstock.connectors.postgres.rejected import MOST_REJECTED, Trial, rejected_segment
@@ -145,21 +145,17 @@ class PostgresSink(Sink):
         )
 
 
-class PostgresSinkBuilder:
+class PostgresSinkBuilder(DatabaseBuilder):
     """Builds a PostgresSink; each setter returns the builder."""
 
+    _builds = "PostgresSink"
+
     def __init__(self) -> None:
-        self._conninfo = ""
+        super().__init__()
         self._table = ""
         self._columns: tuple[str, ...] | None = None
         self._keys: tuple[str, ...] = ()
-        self._wait_ms = DEFAULT_WAIT_MS
         self._rejected: str | None = None
-
-    def set_connection(self, conninfo: str) -> PostgresSinkBuilder:
-        """libpq's keywords (`host=… dbname=…`) or URI. It travels with the job: keep passwords in a password file."""
-        self._conninfo = connection_string("PostgresSink", conninfo)
-        return self
 
     def set_table(self, table: str) -> PostgresSinkBuilder:
         """As in SQL: with its schema if need be, quoted if need be. It must exist."""
@@ -187,11 +183,6 @@ class PostgresSinkBuilder:
         self._rejected = text("PostgresSink.set_rejected_rows", table)
         return self
 
-    def set_wait_ms(self, wait_ms: int) -> PostgresSinkBuilder:
-        """How long one try waits for the database before it fails the epoch (15,000)."""
-        self._wait_ms = positive("PostgresSink.set_wait_ms", wait_ms)
-        return self
-
     def build(self) -> PostgresSink:
         """The sink; ConfigurationError says what is missing or does not go together."""
         if not self._table:
@@ -200,5 +191,4 @@ class PostgresSinkBuilder:
             raise ConfigurationError(
                 f"PostgresSink: the upsert keys {missing} are not among the columns {self._columns}"
             )
-        database = Database(self._conninfo, self._wait_ms)
-        return PostgresSink(database, self._table, self._columns, self._keys, self._rejected)
+        return PostgresSink(self._database(), self._table, self._columns, self._keys, self._rejected)

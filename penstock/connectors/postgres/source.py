@@ -12,12 +12,11 @@ from typing import Any
 
 from penstock.connectors.builder_arguments import positive, text
 from penstock.connectors.postgres.client import (
-    DEFAULT_WAIT_MS,
     Database,
+    DatabaseBuilder,
     KeepsConnection,
     PostgresError,
     PostgresSetupError,
-    connection_string,
     is_final,
 )
 from penstock.errors import ConfigurationError
@@ -223,21 +222,17 @@ class PostgresSource(Source):
         return False
 
 
-class PostgresSourceBuilder:
+class PostgresSourceBuilder(DatabaseBuilder):
     """Builds a PostgresSource; each setter returns the builder."""
 
+    _builds = "PostgresSource"
+
     def __init__(self) -> None:
-        self._conninfo = ""
+        super().__init__()
         self._query = ""
         self._key = ""
         self._splits = _DEFAULT_SPLITS
         self._chunk = _DEFAULT_CHUNK
-        self._wait_ms = DEFAULT_WAIT_MS
-
-    def set_connection(self, conninfo: str) -> PostgresSourceBuilder:
-        """libpq's keywords (`host=… dbname=…`) or URI. It travels with the job: keep passwords in a password file."""
-        self._conninfo = connection_string("PostgresSource", conninfo)
-        return self
 
     def set_table(self, table: str) -> PostgresSourceBuilder:
         """All columns of a table or view, whose name is written as in SQL."""
@@ -263,19 +258,15 @@ class PostgresSourceBuilder:
         self._chunk = positive("PostgresSource.set_chunk_size", rows)
         return self
 
-    def set_wait_ms(self, wait_ms: int) -> PostgresSourceBuilder:
-        """How long one try waits for the database before it fails the epoch (15,000)."""
-        self._wait_ms = positive("PostgresSource.set_wait_ms", wait_ms)
-        return self
-
     def build(self) -> PostgresSource:
         """The source; ConfigurationError says what is missing."""
         if not self._query:
             raise ConfigurationError("PostgresSource: nothing to read: call set_table or set_query")
         if not self._key:
             raise ConfigurationError("PostgresSource: call set_split_column: rows are read in ranges of it")
-        database = Database(self._conninfo, self._wait_ms)
-        return PostgresSource(Reading(database=database, query=self._query, key=self._key), self._splits, self._chunk)
+        return PostgresSource(
+            Reading(database=self._database(), query=self._query, key=self._key), self._splits, self._chunk
+        )
 
 
 def _shortened(query: str) -> str:

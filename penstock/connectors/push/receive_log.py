@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from penstock.common.secrets import make_private
+from penstock.common.storage import fsync_folder
 from penstock.errors import FencedError, StorageError
 
 _FRAME: Final = struct.Struct(">IIQq")  # length, checksum, number, time of receipt
@@ -182,7 +183,7 @@ class ReceiveLogWriter:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._log.folder / _ENDED)
-        self._sync_folder()
+        fsync_folder(self._log.folder)
 
     def _roll(self) -> None:
         if self._file is not None:
@@ -190,14 +191,7 @@ class ReceiveLogWriter:
         path = self._log._path(self.next)
         path.unlink(missing_ok=True)  # of a writer that died before its first record was whole
         self._file = path.open("xb")
-        self._sync_folder()
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._log.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        fsync_folder(self._log.folder)
 
     def close(self) -> None:
         """Closes the file and lets another process write the log."""

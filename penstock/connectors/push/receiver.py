@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -147,11 +146,6 @@ class Receiving:
         self._stopped.set()
         self._thread.join(timeout=5)
         self.inbox.close()
-
-
-def now_ms() -> int:
-    """The time in milliseconds since 1970."""
-    return int(time.time() * 1000)
 
 
 _CONNECT_TIMEOUT_S: Final = 10.0

@@ -18,8 +18,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from penstock.common.serialization import DeserializationSchema, SimpleStringSchema
+from penstock.common.time import now_ms
 from penstock.connectors.push.receive_log import Received, ReceiveLog
-from penstock.connectors.push.receiver import LoggedInbox, MemoryInbox, Receiver, Receiving, now_ms
+from penstock.connectors.push.receiver import LoggedInbox, MemoryInbox, Receiver, Receiving
 from penstock.errors import JobDefinitionError, StorageError
 from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.records import Block, Rows

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.checkpoint import savepoint
+from penstock.common.time import now_ms
 from penstock.driver.control import state_browser
 from penstock.driver.control.answers import Answer, refuse
 from penstock.driver.control.facts import FactsRecorder
@@ -104,7 +105,7 @@ class JobControl:
         for operation in self._facts.snapshot()["operations"]:
             if operation["status"] == "IN_PROGRESS":
                 failure = {"class": "JobEnded", "message": "the job ended before this was done"}
-                self._facts.operation({**operation, "status": "COMPLETED", "failure": failure, "end_ms": _now_ms()})
+                self._facts.operation({**operation, "status": "COMPLETED", "failure": failure, "end_ms": now_ms()})
 
     # ---------------------------------------------------------------- actions
 
@@ -166,7 +167,7 @@ class JobControl:
         over = self._over()
         if over is not None:
             return over
-        trigger_id, begun = given or uuid.uuid4().hex, _now_ms()
+        trigger_id, begun = given or uuid.uuid4().hex, now_ms()
         try:
             future = start()
         except PenstockError as error:
@@ -192,7 +193,7 @@ class JobControl:
             self._facts.savepoint_completed(location, entry["begin_ms"], _size(location))
         if entry["kind"] == "rescaling":
             self._reserve(self._facts.snapshot()["slots"])  # fewer than before, or not more after all
-        ended = {"status": "COMPLETED", "end_ms": _now_ms(), "location": location, "failure": failure}
+        ended = {"status": "COMPLETED", "end_ms": now_ms(), "location": location, "failure": failure}
         self._facts.operation({**entry, **ended})
         self._save()
 
@@ -212,7 +213,3 @@ def _size(location: str) -> int:
 
 def _relative(directory: str | None) -> bool:
     return bool(directory) and "://" not in str(directory) and not str(directory).startswith("/")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -15,13 +15,13 @@ from __future__ import annotations
 import hashlib
 import reprlib
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
 from penstock.common.secrets import hide_secrets
+from penstock.common.time import now_ms
 from penstock.driver.checkpoint_statistics import CheckpointRecord, CheckpointStatistics
 from penstock.driver.control.rates import WINDOW_MS, committing, vertex_rates
 from penstock.engine.messages import EpochReport
@@ -124,7 +124,7 @@ class FactsRecorder:
         statistics: Callable[[], CheckpointStatistics] | None = None,
         accumulators: Callable[[], Mapping[str, Any]] = dict,
         notices: Callable[[], list[dict[str, Any]]] = list,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         self._graph, self._life_cycle, self._clock = graph, life_cycle, clock
         self._fixed = {

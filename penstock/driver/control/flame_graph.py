@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from penstock.common.time import now_ms
 from penstock.engine.sampling import Place, Sample
 
 Json = dict[str, Any]
@@ -56,7 +57,7 @@ class FlameGraphs:
         with self._lock:
             self._running, self._ended = False, time.monotonic()
             if found is not None:
-                self._found, self._end_ms = found, time.time_ns() // 1_000_000
+                self._found, self._end_ms = found, now_ms()
 
 
 def flame_graph(stacks: Iterable[tuple[tuple[Place, ...], int]]) -> Json:

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.checkpoint.object_storage import DriverStorage
+from penstock.common.time import now_ms
 from penstock.driver.description import JobDescription
 from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
@@ -142,7 +143,7 @@ class SparkJob:
         self.master.failed(error)
         if is_final(error, self._job.settings):
             raise error
-        delay = self._restarts.delay_ms(int(time.time() * 1000))
+        delay = self._restarts.delay_ms(now_ms())
         if delay is None:
             raise self._restarts.exhausted(self._job.graph.job.job_name, self.master.epoch + 1, error) from error
         _log.warning(
