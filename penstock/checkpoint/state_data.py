@@ -137,7 +137,7 @@ def read_state(
         tables: list[TableDelta] = []
         for handle in task.handles:
             data = read(handle)
-            tables += snapshot_file.read_table(data, operator=uid, name=name, source=_source(handle, task))
+            tables += snapshot_file.read_tables(data, operator=uid, name=name, source=_source(handle, task))
             if not tables:
                 described = _described(data, _source(handle, task))
                 others |= {(operator, state) for operator, state, _ in described}

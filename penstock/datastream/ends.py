@@ -99,8 +99,6 @@ class Ends:
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
         """Run the job and iterate over this stream's records as they are committed; with a limit, a list of that many."""
-        from penstock.datastream.ends import collect
-
         sink = CollectSink()
         node = self._sink(sink, "Sink: Collect")._node
         iterator = collect(self._env, node.operator_id, job_execution_name)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
@@ -40,6 +40,7 @@ from penstock.functions.window import (
     TumblingEventTimeWindows,
     WindowAssigner,
 )
+from penstock.graph.partitioner import Global
 from penstock.operators.aggregation import AggregatedRow, RowAggregation
 from penstock.operators.columnar_window import ColumnarWindowOperator
 from penstock.operators.selectors import ColumnKeySelector, check_columns
@@ -53,7 +54,11 @@ if TYPE_CHECKING:
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
-class _Windowed:
+F = TypeVar("F")  # the kind of window function
+P = TypeVar("P")  # the kind of process window function
+
+
+class _Windowed(Generic[F, P]):
     """What keyed and all-windows share."""
 
     _kind = "Window"
@@ -153,8 +158,48 @@ class _Windowed:
         )
         return result if self._selector is not None else result._not_parallel()
 
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        window_function: F | P | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Folds the records of a window into one as they come and emits it when the window fires. With
+        `window_function` that function gets the one record, the key (if there are keys) and the window, and emits instead.
+        """
+        kept = self._stream._type if window_function is None and output_type is None else output_type
+        return self._window(window_function, ReduceContents(reduce_function), kept)
 
-class WindowedStream(_Windowed):
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: F | P | None = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Keeps one accumulator for each window and emits its result when the window fires. With `window_function`
+        that function gets the one result, the key (if there are keys) and the window, and emits instead.
+        """
+        return self._window(window_function, AggregateContents(aggregate_function), output_type)
+
+    def apply(self, window_function: F, output_type: TypeInformation | None = None) -> DataStream:
+        """Keeps all records of a window and calls a WindowFunction with the key, the window and the records when it
+        fires; without keys an AllWindowFunction, with the window and the records.
+        """
+        return self._window(window_function, ListContents(), output_type)
+
+    def process(
+        self,
+        process_window_function: P,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Keeps all records of a window and calls a ProcessWindowFunction with the key, a context (time, state, side
+        outputs) and the records when it fires; without keys a ProcessAllWindowFunction, without the key.
+        """
+        return self._window(process_window_function, ListContents(), output_type)
+
+
+class WindowedStream(_Windowed[WindowFunction[Any, Any, Any, Any], ProcessWindowFunction[Any, Any, Any, Any]]):
     """The windows of a keyed stream. The verbs that return Self refine the windows; the others say what is computed,
     once.
 
@@ -173,116 +218,26 @@ class WindowedStream(_Windowed):
     def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         super().__init__(keyed_stream, window_assigner, keyed_stream._selector)
 
-    def reduce(
-        self,
-        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
-        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """Folds the records of a window into one as they come and emits it when the window fires. With
-        `window_function` that function gets the one record, the key and the window, and emits instead.
-        """
-        kept = self._stream._type if window_function is None and output_type is None else output_type
-        return self._window(window_function, ReduceContents(reduce_function), kept)
-
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction,
-        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """Keeps one accumulator for each window and emits its result when the window fires. With `window_function`
-        that function gets the one result, the key and the window, and emits instead.
-        """
-        return self._window(window_function, AggregateContents(aggregate_function), output_type)
-
-    def apply(
-        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
-    ) -> DataStream:
-        """Keeps all records of a window and calls a WindowFunction with the key, the window and the records when it
-        fires.
-        """
-        return self._window(window_function, ListContents(), output_type)
-
-    def process(
-        self,
-        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """Keeps all records of a window and calls a ProcessWindowFunction with the key, a context (time, state, side
-        outputs) and the records when it fires.
-        """
-        return self._window(process_window_function, ListContents(), output_type)
-
     def agg(self, **aggregates: Aggregate) -> DataStream:
         """Built-in aggregates (not in Flink): `agg(n=count(), total=sum_("amount"))`. Needs key_by on column names. The
         result has the key columns, window_start, window_end (milliseconds) and the aggregates. Tumbling, sliding and
         cumulating event-time windows over columns make no Python object of a record; all others, such as sessions, give
         the same results record by record, and `explain()` says so."""
-        from penstock.datastream.windowed_stream import aggregate
-
         return aggregate(self, aggregates)
 
 
-class AllWindowedStream(_Windowed):
+class AllWindowedStream(_Windowed[AllWindowFunction[Any, Any, Any], ProcessAllWindowFunction[Any, Any, Any]]):
     """The windows of a stream without keys, in one subtask. The verbs are those of WindowedStream, without the key."""
 
     _kind = "WindowAll"
 
     def __init__(self, stream: DataStream, assigner: WindowAssigner[Any, Any]) -> None:
-        from penstock.graph.partitioner import Global
-
         gathered = DataStream(stream._env, stream._origins, stream._type, Global())
         super().__init__(gathered, assigner, None)
-
-    def reduce(
-        self,
-        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
-        window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """Folds the records of a window into one as they come and emits it when the window fires. With
-        `window_function` that function gets the one record and the window, and emits instead.
-        """
-        kept = self._stream._type if window_function is None and output_type is None else output_type
-        return self._window(window_function, ReduceContents(reduce_function), kept)
-
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction,
-        window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """Keeps one accumulator for each window and emits its result when the window fires. With `window_function`
-        that function gets the one result and the window, and emits instead.
-        """
-        return self._window(window_function, AggregateContents(aggregate_function), output_type)
-
-    def apply(
-        self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeInformation | None = None
-    ) -> DataStream:
-        """Keeps all records of a window and calls an AllWindowFunction with the window and the records when it
-        fires.
-        """
-        return self._window(window_function, ListContents(), output_type)
-
-    def process(
-        self,
-        process_window_function: ProcessAllWindowFunction[Any, Any, Any],
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
-        """Keeps all records of a window and calls a ProcessAllWindowFunction with a context and the records when it
-        fires.
-        """
-        return self._window(process_window_function, ListContents(), output_type)
 
 
 def count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
     """The assigner of `count_window`: tumbling if `slide` is 0, else sliding."""
-    from penstock.functions.window import CountSlidingWindowAssigner, CountTumblingWindowAssigner
-
     return CountTumblingWindowAssigner.of(size) if slide == 0 else CountSlidingWindowAssigner.of(size, slide)
 
 

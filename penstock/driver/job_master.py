@@ -35,6 +35,7 @@ from penstock.driver.rescaling import Rescales
 from penstock.driver.sink_commits import SinkCommits
 from penstock.driver.sources import JobSources
 from penstock.driver.waiting import EpochBounds, LatencyTracker
+from penstock.engine.host import HostJob
 from penstock.engine.messages import EpochPlan, EpochReport, TaskAck
 from penstock.errors import FencedError, PenstockError, ProtocolError
 from penstock.protocol.checkpoint_messages import End
@@ -232,6 +233,18 @@ class JobMaster:
         self._go_on_as(rescaling.rescaled_job(self.job, self._rescales.begin()))
         self.graph_version += 1
         self.recover()
+
+    @property
+    def host_job(self) -> HostJob:
+        """The job as those that run its tasks need it."""
+        return HostJob(
+            job_id=self.job.job_id,
+            graph=self.job.graph,
+            settings=self.job.settings,
+            storage_url=None if self.storage is None else self.storage.url,
+            job_parameters=self.job.job_parameters,
+            graph_version=self.graph_version,
+        )
 
     def _go_on_as(self, job: JobDescription) -> None:
         self.job = job

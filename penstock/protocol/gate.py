@@ -233,8 +233,8 @@ class Aligned(InputGate):
         return out
 
 
-class AtLeastOnce(InputGate):
-    """No waiting: barriers are only counted."""
+class _Overlapping(InputGate):
+    """Blocks nothing, so the barriers of several epochs may be on their way."""
 
     def __init__(self, channels: Sequence[int]) -> None:
         super().__init__(channels)
@@ -243,6 +243,10 @@ class AtLeastOnce(InputGate):
     @property
     def open_epochs(self) -> tuple[int, ...]:
         return tuple(sorted(self._missing))
+
+
+class AtLeastOnce(_Overlapping):
+    """No waiting: barriers are only counted."""
 
     def receive(self, channel: int, event: Event) -> list[Instruction]:
         if not isinstance(event, Barrier):
@@ -256,30 +260,22 @@ class AtLeastOnce(InputGate):
         return [TakeSnapshot(event), ChannelsRecorded(event)]
 
 
-class Unaligned(InputGate):
+class Unaligned(_Overlapping):
     """Plain Chandy–Lamport: first barrier → snapshot; what then comes on the other channels is channel state."""
-
-    def __init__(self, channels: Sequence[int]) -> None:
-        super().__init__(channels)
-        self._recording: dict[int, set[int]] = {}
-
-    @property
-    def open_epochs(self) -> tuple[int, ...]:
-        return tuple(sorted(self._recording))
 
     def receive(self, channel: int, event: Event) -> list[Instruction]:
         if not isinstance(event, Barrier):
-            epochs = tuple(epoch for epoch, missing in sorted(self._recording.items()) if channel in missing)
+            epochs = tuple(epoch for epoch, missing in sorted(self._missing.items()) if channel in missing)
             record = [Record(channel, event, epochs)] if epochs else []
             return [*record, *self._deliver(channel, event)]
-        self._accept(channel, event, self._recording)
+        self._accept(channel, event, self._missing)
         out: list[Instruction] = []
-        if event.epoch not in self._recording:
-            self._recording[event.epoch] = set(self.channels)
+        if event.epoch not in self._missing:
+            self._missing[event.epoch] = set(self.channels)
             out.append(TakeSnapshot(event))
-        missing = self._recording[event.epoch]
+        missing = self._missing[event.epoch]
         missing.discard(channel)
         if not missing:
-            del self._recording[event.epoch]
+            del self._missing[event.epoch]
             out.append(ChannelsRecorded(event))
         return out

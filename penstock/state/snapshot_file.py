@@ -92,25 +92,15 @@ def decode(data: bytes, *, source: str) -> tuple[dict[str, Json], list[TableDelt
     return meta, [_read_segment(segment, source) for segment in segments]
 
 
-def read_table(data: bytes, *, operator: str, name: str, source: str) -> list[TableDelta]:
-    """Only the tables of one state, without unpickling the others."""
+def read_tables(data: bytes, *, name: str, source: str, operator: str | None = None) -> list[TableDelta]:
+    """Only the states of one name, of whichever operator if none is named."""
     _, segments = _open(data, source)
     found = []
     for segment in segments:
         described = _describe(_stream(segment, source).schema, source)
-        if (described["operator"], described["name"]) == (operator, name):
+        if described["name"] == name and operator in (None, described["operator"]):
             found.append(_read_segment(segment, source))
     return found
-
-
-def read_tables(data: bytes, *, name: str, source: str) -> list[TableDelta]:
-    """Only the states of one name, of whichever operator."""
-    _, segments = _open(data, source)
-    return [
-        _read_segment(segment, source)
-        for segment in segments
-        if _describe(_stream(segment, source).schema, source)["name"] == name
-    ]
 
 
 def describe(data: bytes, *, source: str) -> list[tuple[str, str, str]]:
@@ -118,23 +108,6 @@ def describe(data: bytes, *, source: str) -> list[tuple[str, str, str]]:
     _, segments = _open(data, source)
     found = [_describe(_stream(segment, source).schema, source) for segment in segments]
     return [(table["operator"], table["name"], table["kind"]) for table in found]
-
-
-def to_arrow(table: TableDelta) -> pa.Table:
-    """A view for people and DataFrames: natural Arrow types where the entries have one, else their repr()."""
-    columns: dict[str, Any] = {
-        "key_group": pa.array(np.asarray(table.key_groups, dtype=np.int32)),
-        "key": natural(table.keys),
-    }
-    if table.namespaces is not None:
-        columns["namespace"] = natural(table.namespaces)
-    if table.map_keys is not None:
-        columns["map_key"] = natural(table.map_keys)
-    columns["value"] = natural(table.values)
-    if table.deleted is not None:
-        columns["deleted"] = pa.array(table.deleted, type=pa.bool_())
-    described = {"operator": table.operator, "name": table.name, "kind": table.kind, "full": json.dumps(table.full)}
-    return pa.table(columns).replace_schema_metadata(described)
 
 
 def natural(values: list[Any]) -> Any:

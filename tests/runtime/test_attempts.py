@@ -60,9 +60,10 @@ def test_an_error_of_an_earlier_attempt_does_not_fail_the_later_one(registry: Sl
     slot = slot_in(registry)
     registry.end()
     registry.begin(plan(5, job_attempt=1))
+    heard = registry._answers[0] = {}
     slot.send_message(error_of(0, 5))  # it was on its way when the job went back
     slot.send_message(Sampled(number=0, slot=0, samples=Counter()))  # and has been read by now
-    eventually(lambda: registry._sampled[1], "what came after it was heard")
+    eventually(lambda: heard, "what came after it was heard")
     assert registry.failure is None
     slot.send_message(error_of(1, 5))
     failure = eventually(lambda: registry.failure, "an error of its own fails it")

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import CorruptSnapshotError, StorageError
-from penstock.state.snapshot_file import TableDelta, decode, encode, read_table, to_arrow
+from penstock.state.snapshot_file import TableDelta, decode, encode, read_tables
 
 Point = namedtuple("Point", "x y")
 
@@ -253,21 +253,9 @@ def test_one_state_is_read_without_touching_the_others() -> None:
     other = table([1], [Point(1, 2)], name="other")
     data = encode([other, table(["k"], [5])], meta={})[:-8].replace(b"Point", b"Paint")  # other: cannot be rebuilt
     data += struct.pack("<I4s", zlib.crc32(data), b"PSND")
-    (read,) = read_table(data, operator="count", name="total", source="f")
+    (read,) = read_tables(data, operator="count", name="total", source="f")
     assert read.values == [5]
-    assert read_table(data, operator="count", name="nothing", source="f") == []
-
-
-def test_the_arrow_view_has_natural_types_and_repr_for_the_rest() -> None:
-    view = to_arrow(table(["a", "b"], [1, "x"], namespaces=[(0, 10), (10, 20)], deleted=[False, True]))
-    assert view.to_pydict() == {
-        "key_group": [0, 0],
-        "key": ["a", "b"],
-        "namespace": [[0, 10], [10, 20]],
-        "value": ["1", "'x'"],
-        "deleted": [False, True],
-    }
-    assert view.schema.metadata == {b"operator": b"count", b"name": b"total", b"kind": b"value", b"full": b"true"}
+    assert read_tables(data, operator="count", name="nothing", source="f") == []
 
 
 # A file of every released version, as written then: it must stay readable (faults, row 16).

@@ -20,7 +20,7 @@ from penstock.common.options import JobOptions
 from penstock.driver.description import JobDescription
 from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
-from penstock.engine.host import HostJob, TaskHost
+from penstock.engine.host import TaskHost
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.engine.sampling import Sample, take_samples
 from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
@@ -221,16 +221,9 @@ class EmbeddedJob:
                 uploads.close()
 
     def _new_host(self, index: int, uploads: Uploads) -> TaskHost:
-        job, storage = self._job, self.master.storage
-        host_job = HostJob(
-            job_id=job.job_id,
-            graph=job.graph,
-            settings=job.settings,
-            storage_url=None if storage is None else storage.url,
-            job_parameters=job.job_parameters,
-        )
+        master = self.master
         return TaskHost(
-            host_job, self.master.store, uploads, name="embedded", index=index, mode=self._mode, reach=self._reach
+            master.host_job, master.store, uploads, name="embedded", index=index, mode=self._mode, reach=self._reach
         )
 
     def _uploads(self) -> Uploads:

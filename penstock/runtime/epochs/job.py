@@ -29,7 +29,6 @@ from penstock.driver.description import JobDescription
 from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
 from penstock.engine.exchange_rows import SPARK_SCHEMA
-from penstock.engine.host import HostJob
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
 from penstock.errors import (
@@ -208,16 +207,7 @@ class SparkJob:
             _log.info("slots are spread over the executors' hosts again")
 
     def _slot_job(self) -> bytes:
-        storage = self.master.storage
-        slot_job = HostJob(
-            job_id=self._job.job_id,
-            graph=self._job.graph,
-            settings=self._job.settings,
-            storage_url=None if storage is None else storage.url,
-            job_parameters=self._job.job_parameters,
-            graph_version=self.master.graph_version,
-        )
-        pickled: bytes = cloudpickle.dumps(travelling(slot_job))
+        pickled: bytes = cloudpickle.dumps(travelling(self.master.host_job))
         return pickled
 
     # ---------------------------------------------------------------- one attempt

@@ -110,10 +110,8 @@ class SlotRegistry:
         self._plan = b""
         self._failure: HostFailed | None = None
         self._closed = False
-        self._sampling = threading.Lock()  # one at a time
         self._numbers = itertools.count(1)
-        self._sampled: tuple[int, dict[int, Counter[Sample]]] = (0, {})  # number of the request; answers by slot
-        self._reached: tuple[int, set[SlotAddress]] = (0, set())  # number of the question; who has answered
+        self._answers: dict[int, dict[SlotAddress, Sampled | Reachable]] = {}  # by the number of a question under way
         self.lost = 0  # slot processes that went away while the job ran
         self.started = 0
         self._server = socket.create_server((bind, 0), backlog=128)
@@ -148,40 +146,36 @@ class SlotRegistry:
 
     def sample(self, seconds: float) -> Counter[Sample]:
         """Where all slots spend their time, looked at for so long. What a slot that dies meanwhile has seen is missing."""
-        with self._sampling:
-            number = next(self._numbers)
-            with self._lock:
-                self._sampled = (number, {})
-                asked = list(self._slots.values())
-            for slot in asked:
-                with contextlib.suppress(OSError):  # it is dying
-                    slot.send(TakeSamples(number=number, seconds=seconds))
-            with self._lock:
-                answers = self._sampled[1]
-                self._lock.wait_for(
-                    lambda: all(slot.slot in answers or self._slots.get(slot.slot) is not slot for slot in asked),
-                    timeout=seconds + _SAMPLE_GRACE_S,
-                )
-                return sum(answers.values(), Counter())
+        _, answers = self._ask(lambda number: TakeSamples(number=number, seconds=seconds), seconds + _SAMPLE_GRACE_S)
+        return sum((answer.samples for answer in answers.values() if isinstance(answer, Sampled)), Counter())
 
     def drop_unreachable(self, timeout_s: float = _REACHED_S) -> list[str]:
         """Before the job starts again: slots that do not answer would hold it up, and have nothing that it needs. Their names."""
-        number = next(self._numbers)
+        asked, answers = self._ask(lambda number: AreYouThere(number=number), timeout_s)
         with self._lock:
-            self._reached = (number, set())
-            asked = list(self._slots.values())
-        for slot in asked:
-            with contextlib.suppress(OSError):  # it is dying
-                slot.send(AreYouThere(number=number))
-        with self._lock:
-            answers = self._reached[1]
-            self._lock.wait_for(
-                lambda: all(s.address in answers or self._slots.get(s.slot) is not s for s in asked), timeout=timeout_s
-            )
             silent = [s for s in asked if s.address not in answers and self._slots.get(s.slot) is s]
             self.lost += len(silent)
         self._drop(silent)
         return [slot.name for slot in silent]
+
+    def _ask(
+        self, question: Callable[[int], ToSlot], timeout_s: float
+    ) -> tuple[list[RegisteredSlot], dict[SlotAddress, Sampled | Reachable]]:
+        """All slots; who was asked, and the answers of those that gave one in time."""
+        number = next(self._numbers)
+        answers: dict[SlotAddress, Sampled | Reachable] = {}
+        with self._lock:
+            self._answers[number] = answers
+            asked = list(self._slots.values())
+        for slot in asked:
+            with contextlib.suppress(OSError):
+                slot.send(question(number))
+        with self._lock:
+            self._lock.wait_for(
+                lambda: all(s.address in answers or self._slots.get(s.slot) is not s for s in asked), timeout=timeout_s
+            )
+            del self._answers[number]
+        return asked, answers
 
     def spread(self, hosts: int) -> bool:
         """Before the job starts again, on executors of so many hosts: if slots are crowded on fewer, as after the loss of a host
@@ -347,17 +341,10 @@ class SlotRegistry:
         match report:
             case Uploaded():
                 self._on_upload(report)
-            case Sampled():
+            case Sampled() | Reachable():
                 with self._lock:
-                    number, samples = self._sampled
-                    if report.number == number:  # else it comes too late
-                        samples[report.slot] = report.samples
-                        self._lock.notify_all()
-            case Reachable():
-                with self._lock:
-                    number, answers = self._reached
-                    if report.number == number:  # else it comes too late
-                        answers.add(entry.address)
+                    if (answers := self._answers.get(report.number)) is not None:
+                        answers[entry.address] = report
                         self._lock.notify_all()
             case HostFailed():
                 self._failed(report)

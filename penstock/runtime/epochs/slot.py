@@ -34,10 +34,10 @@ from penstock.engine.sampling import take_samples
 from penstock.engine.settings import JobSettings
 from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
 from penstock.errors import SlotError, as_text, failed_task
-from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.runtime.connection.door import Door
 from penstock.runtime.connection.messages import (
     AreYouThere,
+    FromSlot,
     HostFailed,
     JobGiven,
     JobOver,
@@ -123,12 +123,12 @@ class SlotProcess:
         self._newest = (-1, -1)  # the newest plan this slot was asked to run, by its fence
 
     def _uploads(self, settings: JobSettings) -> Uploads:
-        return BackgroundUploads(self._uploaded) if settings.asynchronous else ImmediateUploads(self._uploaded)
+        return BackgroundUploads(self.tell) if settings.asynchronous else ImmediateUploads(self.tell)
 
-    def _uploaded(self, report: Uploaded) -> None:
+    def tell(self, message: FromSlot) -> None:
         # If the driver cannot be told it is gone, and so is this slot in a moment.
         with contextlib.suppress(OSError), self._driver_lock:
-            self._driver.send_message(report)
+            self._driver.send_message(message)
 
     def serve(self, wire: Wire) -> None:
         try:
@@ -179,13 +179,7 @@ class SlotProcess:
     def sample(self, number: int, seconds: float) -> None:
         """Look for a while where this slot spends its time, and tell the driver."""
         found = take_samples(self._job.job_id, seconds=seconds)
-        with contextlib.suppress(OSError), self._driver_lock:
-            self._driver.send_message(Sampled(number=number, slot=self._slot, samples=found))
-
-    def answer(self, number: int) -> None:
-        """The driver asks whether this slot can be reached."""
-        with contextlib.suppress(OSError), self._driver_lock:
-            self._driver.send_message(Reachable(number=number))
+        self.tell(Sampled(number=number, slot=self._slot, samples=found))
 
     def finish(self, completed: int | None) -> None:
         """The job is over: tell listeners of its last checkpoint, and close functions."""
@@ -253,7 +247,7 @@ def _follow_driver(driver: Wire, slot: SlotProcess) -> None:
                 case JobGiven(job=job):
                     slot.change_job(cloudpickle.loads(job))
                 case AreYouThere(number=number):
-                    slot.answer(number)
+                    slot.tell(Reachable(number=number))
                 case TakeSamples(number=number, seconds=seconds):
                     threading.Thread(target=slot.sample, args=(number, seconds), daemon=True).start()
                 case JobOver(completed=completed):
