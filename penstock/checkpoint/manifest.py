@@ -27,10 +27,12 @@ class InlineState:
 
     @property
     def inline(self) -> bool:
+        """True: the state is in the manifest."""
         return True
 
     @property
     def size(self) -> int:
+        """How many bytes the state has."""
         return len(self.data)
 
 
@@ -44,6 +46,7 @@ class FileState:
 
     @property
     def inline(self) -> bool:
+        """False: the state is in a file."""
         return False
 
     def verify(self, data: bytes, *, source: str | None = None) -> None:

@@ -54,6 +54,7 @@ class OwnerInfo:
         )
 
     def same_process(self, other: OwnerInfo) -> bool:
+        """True if both name the same process: host, pid and start time."""
         same_pid = (self.host, self.pid) == (other.host, other.pid)
         return same_pid and abs(self.process_start_time - other.process_start_time) <= _START_TOLERANCE_S
 
@@ -123,6 +124,7 @@ class StartPermit:
 
     @property
     def generation(self) -> Generation:
+        """The number of the generation; 0 in a job without a folder."""
         return Generation(0) if self.ownership is None else self.ownership.generation
 
     def check(self) -> None:

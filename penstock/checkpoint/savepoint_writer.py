@@ -145,6 +145,7 @@ class SavepointWriter:
         return self
 
     def rename_operator(self, uid: str, new_uid: str) -> SavepointWriter:
+        """Gives the state of `uid` to `new_uid`; refused if that has state already."""
         self._require(uid)
         if new_uid in self.operators():
             raise JobDefinitionError(f"operator {uid!r} cannot be renamed: there is state of {new_uid!r} already")
@@ -185,6 +186,7 @@ class SavepointWriter:
         return self
 
     def operators(self) -> set[str]:
+        """The uids that the savepoint has state or a position of."""
         return {operator for operator, _ in self._tables} | set(self._manifest.sources)
 
     def _require(self, uid: str) -> None:

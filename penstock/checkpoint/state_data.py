@@ -86,9 +86,11 @@ class StateTable:
         return {"namespace": snapshot_file.natural(namespaces)}
 
     def to_pandas(self) -> pd.DataFrame:
+        """The entries as a DataFrame of pandas, with the columns of `to_arrow`."""
         return self.to_arrow().to_pandas()
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
+        """The entries as a DataFrame of Spark, with the columns of `to_arrow`."""
         return spark.createDataFrame(self.to_arrow())
 
     def __repr__(self) -> str:

@@ -77,10 +77,18 @@ class Target(Protocol):
     """One job that commands can be sent to."""
 
     @property
-    def job_id(self) -> str: ...
-    def facts(self) -> dict[str, Any]: ...
-    def ask(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer: ...
-    def log(self, size: int) -> str: ...
+    def job_id(self) -> str:
+        """The id of the job."""
+
+    def facts(self) -> dict[str, Any]:
+        """All that is known of the job; NoSuchJob if there is nothing."""
+
+    def ask(self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
+        """Sends a request to the job's driver, in the words of REST."""
+
+    def log(self, size: int) -> str:
+        """The last `size` bytes of what the driver printed."""
+
     def program(self) -> str:
         """What to type after `penstock run …` to run its program again."""
 
@@ -88,7 +96,7 @@ class Target(Protocol):
 Listed: TypeAlias = tuple[Target, Mapping[str, Any]]  # a job and its entry in /jobs/overview
 
 
-class LocalTarget:
+class LocalTarget(Target):
     """A job that is reached through its folder on this machine."""
 
     def __init__(self, known: KnownJob) -> None:
@@ -119,11 +127,15 @@ class LocalTarget:
         return shlex.join([*words, program.entry, *program.arguments])
 
 
-class RemoteTarget:
+class RemoteTarget(Target):
     """A job that is reached through a job manager's REST."""
 
     def __init__(self, endpoint: Endpoint, job_id: str) -> None:
-        self._endpoint, self.job_id = endpoint, job_id
+        self._endpoint, self._job_id = endpoint, job_id
+
+    @property
+    def job_id(self) -> str:
+        return self._job_id
 
     def facts(self) -> dict[str, Any]:
         return checked(self._endpoint.ask("GET", f"/jobs/{self.job_id}/facts"))

@@ -52,6 +52,7 @@ class EpochCost:
 
     @property
     def fixed_ms(self) -> float:
+        """What an epoch costs without any record."""
         return self._model.fixed_ms if self._model is not None else self._quiet_ms or 0.0
 
     @property
@@ -67,6 +68,7 @@ class EpochCost:
             self._model = self._model._replace(fixed_ms=self._quiet_ms)
 
     def observe(self, records: int, duration_ms: float) -> None:
+        """Learns from an epoch that is over. A strange one is judged again when the next has told."""
         epoch, model = _Epoch(records, duration_ms), self._model
         if self._before is not None and model is not None:
             model = self._judge(self._before, model, epoch)
@@ -142,6 +144,7 @@ class Admission:
 
     @property
     def max_records(self) -> int | None:
+        """How many records each source may plan for the next epoch; None: any number."""
         if self._target_ms is None:
             return self._most
         return self._admitted if self._most is None else min(self._admitted, self._most)

@@ -40,6 +40,7 @@ class CheckpointStatistics:
     history: list[CheckpointRecord] = field(default_factory=list)
 
     def latest(self, status: Literal["completed", "failed", "restored"]) -> CheckpointRecord | None:
+        """The newest checkpoint with this outcome; None if there is none."""
         return next((record for record in reversed(self.history) if record.status == status), None)
 
 
@@ -53,6 +54,7 @@ class StatisticsKeeper:
         self.statistics = CheckpointStatistics()
 
     def load(self) -> None:
+        """Reads what earlier starts of the job have written."""
         if self._storage is None:
             return
         try:
@@ -68,14 +70,17 @@ class StatisticsKeeper:
         self.statistics.starts += 1
 
     def completed(self, checkpoint_id: int, size: int, duration_ms: float) -> None:
+        """Counts a checkpoint that is complete."""
         self.statistics.completed += 1
         self._add("completed", checkpoint_id, bytes=size, duration_ms=round(duration_ms, 1))
 
     def failed(self, checkpoint_id: int, reason: str) -> None:
+        """Counts a checkpoint that was begun and not completed."""
         self.statistics.failed += 1
         self._add("failed", checkpoint_id, reason=reason[:500])
 
     def restored(self, checkpoint_id: int) -> None:
+        """Counts a checkpoint that the job goes on from."""
         self.statistics.restored += 1
         self._add("restored", checkpoint_id)
 
@@ -87,6 +92,7 @@ class StatisticsKeeper:
             self.write()
 
     def write(self) -> None:
+        """Stores the statistics in the job folder."""
         if self._storage is None:
             return
         self._written = time.monotonic()

@@ -43,8 +43,12 @@ class RunningJob(Protocol):
     master: JobMaster
     on_failure: Callable[[BaseException], None]  # an epoch failed; what follows is on_state or the end of run()
 
-    def run(self) -> None: ...
-    def cancel(self) -> None: ...
+    def run(self) -> None:
+        """Runs the job to its end, and raises what made it fail."""
+
+    def cancel(self) -> None:
+        """Asks the job to end after the epoch that runs; returns at once."""
+
     def sample(self, seconds: float) -> Counter[Sample]:
         """Where its subtasks spend their time, looked at for so long."""
         ...
@@ -104,9 +108,11 @@ class JobClient:
             return self._life.to_json()
 
     def get_job_id(self) -> JobID:
+        """The id of the job."""
         return self._job_id
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """The state the job is in now."""
         future: Future[JobStatus] = Future()
         future.set_result(self._life.state)
         return CompletableFuture(future)
@@ -171,6 +177,7 @@ class JobClient:
         return self._job.master.read_checkpoint(use)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """The result of the job, when it has ended; the future raises if the job failed or was cancelled."""
         return CompletableFuture(self._result)
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:

@@ -39,12 +39,14 @@ class Notices:
             _log.warning("%s", text)
 
     def over(self, key: str) -> None:
+        """What was said under this key is no longer true."""
         with self._lock:
             was = self._now.pop(key, None)
         if was is not None:
             _log.warning("no longer: %s", was["text"])
 
     def to_json(self) -> list[dict[str, Any]]:
+        """What is true now, for the facts."""
         with self._lock:
             return [dict(notice) for notice in self._now.values()]
 
@@ -123,6 +125,7 @@ class RestartState:
         self._last_failure: int | None = None
 
     def delay_ms(self, now_ms: int) -> int | None:
+        """Counts a failure: the milliseconds until the next attempt, or None to give up."""
         self.failures += 1
         match self.policy:
             case RestartStrategies.FixedDelayRestartStrategyConfiguration() as fixed:

@@ -252,6 +252,7 @@ class JobMaster:
 
     @property
     def base_version(self) -> str:
+        """The version of every task's state after a start: generation, attempt and epoch."""
         return f"{self.generation}.{self.job_attempt}@{self.epoch if self.restored else 0}"
 
     @property
@@ -418,6 +419,7 @@ class JobMaster:
             )
 
     def close(self) -> None:
+        """Ends the job in this driver: statistics are written, requests answered, committers and enumerators closed."""
         with contextlib.suppress(PenstockError, OSError):  # numbers are not worth an error
             if self._ownership is not None:
                 self._ownership.check()  # how a successor's checkpoints go is the successor's to say

@@ -51,6 +51,7 @@ class Failure:
 
     @staticmethod
     def of(error: BaseException, at_ms: int, epoch: int | None = None) -> Failure:
+        """The entry for an error, with secrets hidden."""
         task = failed_task(error)
         text = hide_in_text("".join(traceback.format_exception(error)))
         return Failure(
@@ -110,6 +111,7 @@ class LifeCycle:
         return {state.name: 0 for state in JobStatus} | {step.state: step.at_ms for step in self.transitions}
 
     def to_json(self) -> dict[str, Any]:
+        """State, transitions and failures, for the facts."""
         return {
             "state": self.state.name,
             "transitions": [asdict(step) for step in self.transitions],

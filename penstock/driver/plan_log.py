@@ -67,6 +67,7 @@ class PlanLog:
 
     @property
     def replaying(self) -> bool:
+        """True while plans of an earlier attempt are still to be run again."""
         return bool(self._left)
 
     def last_left(self) -> tuple[int, dict[str, Json]] | None:
@@ -74,6 +75,7 @@ class PlanLog:
         return max(self._left.items(), default=None, key=lambda entry: entry[0])
 
     def take(self, epoch: int) -> dict[str, Json] | None:
+        """The plan that an earlier attempt logged for this epoch; None if there is none."""
         return self._left.pop(epoch, None)
 
     def drop(self) -> None:

@@ -87,6 +87,7 @@ class LoopTracker:
 
     @property
     def empty(self) -> bool:
+        """True if nothing is on its way back in any iteration."""
         return not any(self._waiting.values())
 
 
@@ -110,6 +111,7 @@ class SparkInput:
 
     @property
     def bringing(self) -> Collection[str]:
+        """The sources that bring something in this epoch."""
         return self.finished.keys() if self.data else ()
 
 
@@ -132,10 +134,12 @@ class EpochInput:
 
     @property
     def drain(self) -> bool:
+        """True if the job is to be drained with this epoch."""
         return _drains(self.asked)
 
     @property
     def finished(self) -> bool:
+        """True if every source has ended with this epoch."""
         return all(ranges.finished for ranges in self.sources.values())
 
 
@@ -168,6 +172,7 @@ class EpochPlanner:
 
     @property
     def replaying(self) -> bool:
+        """True while plans of an earlier attempt are still to be run again."""
         return self._plans.replaying
 
     @property
@@ -177,6 +182,7 @@ class EpochPlanner:
 
     @property
     def loops_empty(self) -> bool:
+        """True if nothing is on its way back in any iteration."""
         return self._loops.empty
 
     def next(
@@ -237,12 +243,14 @@ class EpochPlanner:
             self._plans.add(plan, planned.states, known=planned.replayed)
 
     def epoch_completed(self, plan: EpochPlan, acks: Collection[TaskAck]) -> None:
+        """Takes note of watermarks, timers and feedback in the acknowledgements."""
         self._sources.observe(acks)
         timers = [timer for ack in acks if (timer := ack.next_processing_timer) is not None]
         self._next_timer = min(timers, default=None)
         self._loops.completed(acks, plan.processing_time)
 
     def checkpoint_completed(self, manifest: Manifest) -> None:
+        """Drops plans that the checkpoint covers, and tells the sources."""
         self._plans.forget(int(manifest.epoch))
         self._sources.checkpoint_complete(manifest.sources)
 

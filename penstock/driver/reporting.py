@@ -187,6 +187,7 @@ class JobAccumulators:
         self._epoch = 0
 
     def results(self) -> dict[str, Any]:
+        """The values of all accumulators, by name."""
         return {name: accumulator.get_local_value() for name, accumulator in self._values.items()}
 
     def completed(self, epoch: int, parts: Iterable[Mapping[str, Accumulator[Any, Any]]]) -> None:

@@ -99,14 +99,17 @@ class Requests:
         self.claim_slots: Callable[[int], int] = lambda slots: slots
 
     def savepoint(self, request: SavepointRequest) -> Future[str]:
+        """Asks for a savepoint; the future gives its folder."""
         self._add(request)
         return request.answer
 
     def rescale(self, request: RescaleRequest) -> Future[RescaleResult]:
+        """Asks for another parallelism; the future is done with the first epoch at it."""
         self._add(request)
         return request.answer
 
     def checkpoint(self, request: CheckpointRequest) -> Future[int]:
+        """Asks for a checkpoint; the future gives its number."""
         self._add(request)
         return request.answer
 
@@ -220,12 +223,15 @@ class PendingRescale:
 
     @property
     def changes_nothing(self) -> bool:
+        """True if the job has that parallelism already."""
         return self.before == self.request.parallelism
 
     def stopped(self, checkpoint: int) -> None:
+        """The last epoch at the old parallelism is over: the pause begins."""
         self.checkpoint, self._stopped_at = checkpoint, time.perf_counter()
 
     def done(self) -> None:
+        """Answers the request: an epoch has run at the new parallelism."""
         self.request.answer.set_result(
             RescaleResult(
                 before=self.before,
@@ -236,6 +242,7 @@ class PendingRescale:
         )
 
     def fail(self, error: Exception) -> None:
+        """Answers the request with an error, unless it is answered."""
         if not self.request.answer.done():
             self.request.answer.set_exception(error)
 

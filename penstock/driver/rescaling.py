@@ -141,6 +141,7 @@ class Rescales:
         requests.rescale(request)
 
     def job_ended(self) -> None:
+        """Tells who asked for a rescale that the job has ended before."""
         for rescale in (self.due, self._begun):
             if rescale is not None:
                 rescale.fail(

@@ -156,6 +156,9 @@ class SinkCommits:
             raise failed[0]
 
     def close(self) -> None:
+        """Waits for the commit in the background and closes the committers. A failure is only logged: the checkpoint
+        has the output.
+        """
         try:
             self.wait()
         except BaseException as error:

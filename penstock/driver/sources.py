@@ -57,6 +57,7 @@ class SourceAlignment:
                     self._watermarks.setdefault(operator_id, {})[ack.task.subtask] = watermarks
 
     def aligned(self, operator_id: str) -> bool:
+        """True if the source has to wait for others."""
         return operator_id in self._alignments
 
     def ahead(self, operator_id: str, now_ms: int) -> frozenset[str]:
@@ -208,6 +209,7 @@ class JobSources:
             enumerator.checkpoint_complete(states[operator_id].state)
 
     def close(self) -> None:
+        """Closes all enumerators."""
         for enumerator in self._enumerators.values():
             enumerator.close()
         self._enumerators = {}

@@ -67,6 +67,7 @@ class CommitTime:
     held_ms: float = 0.0  # the part of it in which the job waited for it
 
     def and_(self, other: CommitTime) -> CommitTime:
+        """The time of both commits together."""
         return CommitTime(took_ms=self.took_ms + other.took_ms, held_ms=self.held_ms + other.held_ms)
 
     def after(self, work_ms: float) -> float:
@@ -123,6 +124,7 @@ class LatencyTracker:
         self._samples: dict[tuple[str, str], deque[int]] = {}
 
     def planned(self, epoch: int, at_ms: int, sources: Iterable[str]) -> None:
+        """An epoch in which these sources bring something was planned at this time."""
         self._underway[epoch] = (at_ms, frozenset(sources))
 
     def committed(self, sink: str, epoch: int, at_ms: int) -> None:
@@ -134,6 +136,7 @@ class LatencyTracker:
                 samples.append(max(0, at_ms - planned_ms))
 
     def all_committed(self, epoch: int) -> None:
+        """Everything up to this epoch is committed: its marks are no longer needed."""
         self._underway = {number: marker for number, marker in self._underway.items() if number > epoch}
 
     def went_back(self) -> None:
@@ -141,6 +144,7 @@ class LatencyTracker:
         self._underway.clear()
 
     def summary(self) -> list[dict[str, Any]]:
+        """For each source and sink the median, the 99th percentile and the last latency."""
         return [
             {
                 "source": source,

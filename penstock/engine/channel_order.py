@@ -46,6 +46,9 @@ class ChannelOrder:
         self._held = 0
 
     def add(self, channel: ChannelKey, seq: int, kind: int, payload: bytes) -> None:
+        """Takes a row: delivers it if its channel's turn has come, else keeps it. ProtocolError for one that does not
+        follow the row before.
+        """
         queue = self._queues.get(channel)
         if queue is None:
             raise ProtocolError(f"a row for vertex {channel[0]}, channel {channel[1]} reached a subtask without it")
@@ -103,6 +106,7 @@ class ChannelOrder:
                 )
 
     def close(self) -> None:
+        """Deletes what was spilled."""
         for queue in self._queues.values():
             if queue.spill is not None:
                 queue.spill.close()

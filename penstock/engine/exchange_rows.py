@@ -103,6 +103,7 @@ class RowBuffer:
         return self._bytes >= self._max_bytes or len(self._columns[0]) >= self._max_rows
 
     def take(self) -> pa.RecordBatch | None:
+        """The gathered rows as a batch; None if there are none."""
         if not self._columns[0]:
             return None
         arrays = [pa.array(column, field.type) for column, field in zip(self._columns, SCHEMA, strict=True)]

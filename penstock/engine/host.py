@@ -58,9 +58,11 @@ class HostJob:
 class Exchange(Protocol):
     """Carries away what the tasks of a host send."""
 
-    def send(self, vertex: VertexId, target: int, channel: int, event: Event) -> None: ...
+    def send(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
+        """Takes an event to a subtask of `vertex`, on one of its channels."""
 
-    def acknowledge(self, ack: TaskAck) -> None: ...
+    def acknowledge(self, ack: TaskAck) -> None:
+        """Takes a task's acknowledgement to the driver."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +89,7 @@ class HeldTask:
 
     @property
     def id(self) -> TaskId:
+        """The task's id."""
         return self.task.task
 
 
@@ -157,6 +160,7 @@ class TaskHost:
         held.task.begin_epoch(plan.epoch, attempt, plan.processing_time)
 
     def expect_snapshot(self, held: HeldTask, plan: EpochPlan) -> None:
+        """Tells the task what the plan wants of its snapshot: full or not, in parts or whole."""
         held.task.full_snapshots = plan.full_snapshot(held.id)
         held.task.in_parts = plan.savepoint is None
 
@@ -297,6 +301,7 @@ class TaskHost:
     # ---------------------------------------------------------------- events
 
     def receive(self, held: HeldTask, channel: int, event: Event) -> None:
+        """Hands an event to a task and carries out what its gate says."""
         if isinstance(event, Data):
             self.reach("process")
         elif isinstance(event, Barrier):
@@ -320,6 +325,7 @@ class TaskHost:
         self.end_source(held)
 
     def end_source(self, held: HeldTask) -> None:
+        """Ends the epoch of a source, which has no channels for a barrier to come on."""
         assert held.plan is not None
         with self.working(held):
             held.task.take_snapshot(Barrier(held.plan.epoch, held.plan.snapshot))
@@ -329,6 +335,7 @@ class TaskHost:
         return _Working(self, held)
 
     def failed_task(self, task: TaskId) -> FailedTask:
+        """Names a task for the message about its failure."""
         vertex = self.graph.vertex(task)
         return FailedTask(vertex=vertex.name, subtask=task.subtask, parallelism=vertex.parallelism, process=self.name)
 

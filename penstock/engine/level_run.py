@@ -8,7 +8,7 @@ from typing import Protocol
 
 from penstock.engine.channel_order import ChannelKey, ChannelOrder
 from penstock.engine.exchange_rows import ACK_LEVEL, EventKind, decode_event, encode_event
-from penstock.engine.host import HeldTask, TaskHost
+from penstock.engine.host import Exchange, HeldTask, TaskHost
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.errors import ProtocolError
 from penstock.operators.source import SourceOperator
@@ -31,7 +31,7 @@ class Outbox(Protocol):
         ...
 
 
-class LevelRun:
+class LevelRun(Exchange):
     """Feed it rows with `receive`, then call `finish`. It may be given up at any point: the next run rolls back."""
 
     def __init__(self, host: TaskHost, plan: EpochPlan, level: int, attempt: str, out: Outbox) -> None:
@@ -53,6 +53,7 @@ class LevelRun:
     # ---------------------------------------------------------------- in
 
     def receive(self, vertex: int, channel: int, seq: int, kind: int, payload: bytes) -> None:
+        """Takes a row of the exchange. Rows may come in any order of channels."""
         if kind == EventKind.INGEST:
             self._arrived.append((vertex, channel, seq, payload))
         elif kind == EventKind.HEARTBEAT:

@@ -37,6 +37,7 @@ class SnapshotWriter:
 
     @property
     def storage(self) -> Storage | None:
+        """The storage of checkpoints; None in a job without any."""
         return None if self._store is None else self._store.storage
 
     def write(

@@ -129,6 +129,7 @@ class StreamRun:
 
     @property
     def tasks(self) -> list[HeldTask]:
+        """The tasks of this host."""
         return [flow.held for flow in self._flows.values()]
 
     def runnable(self, task: TaskId) -> list[Step]:
@@ -156,6 +157,7 @@ class StreamRun:
         return any(not channel or channel[0] != barrier for channel in flow.inputs.values())
 
     def step(self, step: Step) -> None:
+        """Does one thing: a source reads its next block, or a task takes the next event of a channel."""
         task, channel = step
         flow = self._flows[task]
         if channel is None:

@@ -159,10 +159,12 @@ class Task:
 
     @property
     def head(self) -> Operator:
+        """The first operator of the chain."""
         return self.operators[self.vertex.head.id]
 
     @property
     def chain(self) -> list[Operator]:
+        """The operators in the order in which records pass them."""
         return [self.operators[node.id] for node in self.vertex.nodes]
 
     # ---------------------------------------------------------------- life cycle
@@ -187,6 +189,7 @@ class Task:
             operator.open()
 
     def close(self) -> None:
+        """Closes every operator."""
         for operator in self.chain:
             operator.close()
 
@@ -206,6 +209,7 @@ class Task:
                 checkpointing.notify_complete(operator, completed)
 
     def begin_epoch(self, epoch: int, attempt: str, processing_time: int) -> None:
+        """Begins an epoch in every operator and router, and fires processing-time timers that are due."""
         self.epoch = epoch
         for router in self._routers:
             router.begin_epoch(epoch)
@@ -253,6 +257,7 @@ class Task:
             tail.renumber(epoch)
 
     def inject(self, head: NodeId, feedback: Iterable[Feedback]) -> None:
+        """Sends what came back in an iteration through its head."""
         operator = self.operators[head]
         assert isinstance(operator, IterationHead)
         operator.inject(feedback)
@@ -262,6 +267,7 @@ class Task:
         return {tail.ctx.operator_id: tail.waiting for tail in self._tails()}
 
     def kept_feedback(self, tail: str, *, after: int, upto: int) -> Sequence[Feedback]:
+        """What came to a tail in epochs `after` < epoch <= `upto`."""
         return [f for t in self._tails() if t.ctx.operator_id == tail for f in t.kept(after=after, upto=upto)]
 
     def _tails(self) -> list[IterationTail]:
@@ -274,22 +280,26 @@ class Task:
             operator.on_processing_time(self.processing_time)
 
     def next_processing_timer(self) -> int | None:
+        """The time of the earliest processing-time timer; None if there is none."""
         times = [t for operator in self.chain if (t := operator.next_processing_timer()) is not None]
         return min(times, default=None)
 
     @property
     def watermark(self) -> int:
+        """The event time of the task."""
         return self.head.current_watermark if self.gate is None else self.gate.valve.watermark
 
     # ---------------------------------------------------------------- events
 
     def receive(self, channel: int, event: Event) -> None:
+        """Takes an event of a channel. A source has none."""
         assert self.gate is not None, "a source has no channels"
         if isinstance(event, Barrier):
             self._first_barriers.setdefault(event.epoch, time.perf_counter())
         self.execute(self.gate.receive(channel, event))
 
     def execute(self, instructions: Sequence[Instruction]) -> None:
+        """Carries out what the gate says."""
         head = self.head
         for instruction in instructions:
             match instruction:
@@ -368,6 +378,7 @@ class Task:
     in_parts = False  # whether a full snapshot may come in parts: a savepoint's may not
 
     def contents(self, *, full: bool) -> SnapshotContents:
+        """What a snapshot of this task holds now."""
         in_parts = full and self.in_parts and self.keyspace.on_disk
         return SnapshotContents(
             tables=[t for state in self.states.values() for t in state.snapshot(full=full, frozen=in_parts)],
@@ -407,11 +418,13 @@ class Task:
             state.restored()
 
     def fold(self, *, checkpointed: bool) -> None:
+        """The epoch is confirmed: its changes become part of the base. `checkpointed` if a checkpoint holds them."""
         self.confirmed = self.epoch
         for state in self.states.values():
             state.fold(checkpointed=checkpointed)
 
     def rollback(self) -> None:
+        """Drops everything since the last confirmed epoch."""
         for state in self.states.values():
             state.rollback()
 
@@ -445,6 +458,7 @@ class Task:
         return merged
 
     def take_metrics(self) -> dict[str, OperatorMetrics]:
+        """The metrics since the last call, by operator."""
         taken = {}
         for operator_id, metrics in self.metrics.items():
             taken[operator_id] = OperatorMetrics(

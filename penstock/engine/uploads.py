@@ -41,7 +41,7 @@ def carry_out(task: TaskId, epoch: int, attempt: str, store: Store) -> Uploaded:
     return Uploaded(task=task, epoch=epoch, attempt=attempt, handles=handles, size=size, duration_ms=duration_ms)
 
 
-class BackgroundUploads:
+class BackgroundUploads(Uploads):
     """A few threads of the slot. They are daemons: a slot that ends does not wait for them."""
 
     def __init__(self, report: Callable[[Uploaded], None], *, threads: int = 2) -> None:
@@ -67,7 +67,7 @@ class BackgroundUploads:
             self._waiting.put(None)
 
 
-class ImmediateUploads:
+class ImmediateUploads(Uploads):
     """Nothing else happens until the snapshot is stored."""
 
     def __init__(self, report: Callable[[Uploaded], None]) -> None:
@@ -85,6 +85,7 @@ class UploadInbox:
         self._changed = threading.Condition()
 
     def put(self, event: UploadEvent) -> None:
+        """Leaves a report, and wakes the JobMaster if it waits."""
         with self._changed:
             self._events.append(event)
             self._changed.notify_all()

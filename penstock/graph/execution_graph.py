@@ -50,28 +50,35 @@ class ExecutionGraph:
 
     @property
     def slots(self) -> int:
+        """The number of slots: the largest parallelism."""
         return self.job.slots
 
     @property
     def levels(self) -> int:
+        """The number of levels."""
         return self.job.levels
 
     def tasks(self) -> Iterator[TaskId]:
+        """All subtasks of all vertices."""
         for vertex in self.job.vertices.values():
             for subtask in range(vertex.parallelism):
                 yield TaskId(vertex.id, subtask)
 
     def tasks_of_slot(self, slot: int, level: int) -> list[TaskId]:
+        """The tasks that a slot runs in a level."""
         return [TaskId(v.id, slot) for v in self.job.at_level(level) if slot < v.parallelism]
 
     def vertex(self, task: TaskId) -> JobVertex:
+        """The vertex of a task."""
         return self.job.vertices[task.vertex]
 
     def channel_of(self, edge: JobEdge, upstream: int) -> int:
+        """The channel on which subtasks behind the edge hear subtask `upstream`."""
         target = self.job.vertices[edge.target]
         return self._offsets[(target.id, next(i for i, e in enumerate(target.inputs) if e is edge))] + upstream
 
     def targets_of(self, edge: JobEdge, upstream: int) -> range:
+        """The subtasks to which subtask `upstream` may send on the edge."""
         source, target = self.job.vertices[edge.source], self.job.vertices[edge.target]
         return targets(edge.stream_edge.partitioner, upstream, source.parallelism, target.parallelism)
 
@@ -101,6 +108,7 @@ class ExecutionGraph:
         return edges
 
     def input_channels(self, task: TaskId) -> list[InputChannel]:
+        """The channels of a task, in the order of their numbers."""
         vertex = self.vertex(task)
         out = []
         edges = self._edges(vertex)

@@ -40,14 +40,17 @@ class JobVertex:
 
     @property
     def head(self) -> StreamNode:
+        """The first operator of the chain."""
         return self.nodes[0]
 
     @property
     def parallelism(self) -> int:
+        """The number of its subtasks."""
         return self.head.parallelism
 
     @property
     def name(self) -> str:
+        """The names of its operators."""
         return " → ".join(node.name for node in self.nodes)
 
     @property
@@ -57,6 +60,7 @@ class JobVertex:
 
     @property
     def is_source(self) -> bool:
+        """True if the chain begins with a source."""
         return self.head.kind == "source"
 
 
@@ -72,6 +76,7 @@ class JobGraph:
 
     @property
     def levels(self) -> int:
+        """The number of levels."""
         return 1 + max(vertex.level for vertex in self.vertices.values())
 
     @property
@@ -84,9 +89,11 @@ class JobGraph:
         return [edge.source for edge in self.vertices[vertex].inputs]
 
     def at_level(self, level: int) -> list[JobVertex]:
+        """The vertices of a level."""
         return [vertex for vertex in self.vertices.values() if vertex.level == level]
 
     def operators(self) -> dict[str, StreamNode]:
+        """All operators by their ids."""
         return {node.operator_id: node for vertex in self.vertices.values() for node in vertex.nodes}
 
 

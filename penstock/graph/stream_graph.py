@@ -74,18 +74,23 @@ class StreamGraph:
         self.iterations: list[Iteration] = []
 
     def add_node(self, node: StreamNode) -> None:
+        """Adds an operator."""
         self.nodes[node.id] = node
 
     def add_edge(self, edge: StreamEdge) -> None:
+        """Adds an edge; both its ends are there when `validate` is called."""
         self.edges.append(edge)
 
     def add_iteration(self, iteration: Iteration) -> None:
+        """Adds a loop; its head and tail are nodes."""
         self.iterations.append(iteration)
 
     def inputs(self, node: NodeId) -> list[StreamEdge]:
+        """The edges that lead to an operator."""
         return [edge for edge in self.edges if edge.target == node]
 
     def outputs(self, node: NodeId) -> list[StreamEdge]:
+        """The edges that leave an operator."""
         return [edge for edge in self.edges if edge.source == node]
 
     def topological(self) -> Iterator[StreamNode]:
@@ -107,6 +112,9 @@ class StreamGraph:
             raise JobDefinitionError(f"the operators {', '.join(cycle)} form a cycle: a plain edge cannot lead back")
 
     def validate(self) -> None:
+        """Raises JobDefinitionError for a graph that cannot run: no operators, two with one uid, a parallelism that
+        does not fit.
+        """
         if not self.nodes:
             raise JobDefinitionError(
                 "the job has no operators: create a source with env.from_collection, from_source or from_spark, "

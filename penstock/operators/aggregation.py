@@ -170,6 +170,7 @@ class PartialAggregation:
         return pa.RecordBatch.from_arrays(arrays, self._names)
 
     def sorted_by_key(self, merged: pa.RecordBatch) -> pa.RecordBatch:
+        """The block in the order of its keys."""
         return merged.sort_by([(name, "ascending") for name in self._key_names])
 
     def _grouped(self, table: pa.Table, by: list[str], wanted: list[tuple[str | None, str]]) -> pa.RecordBatch:

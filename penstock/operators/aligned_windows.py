@@ -43,6 +43,7 @@ class AlignedWindows:
         self._open: dict[int, dict[Any, Any]] = {}  # during one block: window start → key → contents
 
     def process(self, values: list[Any], stamps: Sequence[int]) -> None:
+        """Puts records of the current key into their windows."""
         self._open = {}
         if self._size == self._slide:
             self._tumbling(values, stamps)

@@ -207,6 +207,7 @@ class AsyncRequests:
         self._stop = weakref.finalize(self, _stop, self._loop)
 
     def submit(self, values: list[Any]) -> Batch:
+        """Sends requests for these values, as many at a time as the capacity allows; returns at once."""
         batch = Batch(values)
         if values:
             self._loop.call_soon_threadsafe(self._pump.take, batch)
@@ -220,6 +221,7 @@ class AsyncRequests:
         self._wait(batch.started)
 
     def wait_done(self, batch: Batch) -> None:
+        """Waits until every request of the batch is answered, has failed or timed out."""
         self._wait(batch.done)
 
     def _wait(self, event: threading.Event) -> None:

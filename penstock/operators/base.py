@@ -26,10 +26,17 @@ if TYPE_CHECKING:
 class Output(Protocol):
     """Where an operator's results go: the next operators of the chain and the exchanges behind it."""
 
-    def block(self, block: Block) -> None: ...
-    def side(self, tag: str, block: Block) -> None: ...
-    def watermark(self, timestamp: int) -> None: ...
-    def idle(self, idle: bool) -> None: ...
+    def block(self, block: Block) -> None:
+        """Takes a block of the main output."""
+
+    def side(self, tag: str, block: Block) -> None:
+        """Takes a block of the side output `tag`."""
+
+    def watermark(self, timestamp: int) -> None:
+        """Passes a watermark on."""
+
+    def idle(self, idle: bool) -> None:
+        """Passes a change between idle and active on."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +94,7 @@ class Operator(ABC):
     # ---------------------------------------------------------------- life cycle
 
     def setup(self, ctx: OperatorContext) -> None:
+        """Gives the operator its place: state, output, metrics. Called once, before `open`."""
         from penstock.operators.runtime_context import OperatorRuntimeContext
 
         self.ctx = ctx
@@ -103,6 +111,7 @@ class Operator(ABC):
         return self.user_functions()
 
     def open(self) -> None:
+        """Opens the user's functions, after their state was restored and before the first record."""
         checkpointing.initialize_functions(self)
         for function in self.user_functions():
             if hasattr(function, "open"):
@@ -112,6 +121,7 @@ class Operator(ABC):
                     self.fail(error, "open()", None)
 
     def close(self) -> None:
+        """Closes the user's functions. An error there names the operator."""
         for function in self.user_functions():
             if hasattr(function, "close"):
                 try:
@@ -149,9 +159,11 @@ class Operator(ABC):
     # ---------------------------------------------------------------- data
 
     def process(self, input: int, block: Block) -> None:
+        """Takes a block of records of input 0 or 1."""
         raise PenstockError(f"operator {self.ctx.name!r} takes no input")
 
     def on_watermark(self, timestamp: int) -> None:
+        """Event time has come to `timestamp`; passed on by default."""
         self.current_watermark = timestamp
         self.ctx.output.watermark(timestamp)
 
@@ -159,6 +171,7 @@ class Operator(ABC):
         """The epoch's processing time moved to `now`: fire what is due."""
 
     def on_idle(self, idle: bool) -> None:
+        """The inputs have all become idle, or one is active again; passed on by default."""
         self.idle = idle
         self.ctx.output.idle(idle)
 
@@ -166,11 +179,13 @@ class Operator(ABC):
         """All input has ended (after the final watermark): emit what is left."""
 
     def next_processing_timer(self) -> int | None:
+        """The time of the earliest processing-time timer; None if there is none."""
         return None
 
     # ---------------------------------------------------------------- helpers
 
     def emit(self, values: list[Any], timestamps: list[int | None] | None) -> None:
+        """Sends records on as a block; an empty list sends nothing."""
         if values:
             self.ctx.metrics.records_out += len(values)
             self.ctx.output.block(Rows(values, timestamps))

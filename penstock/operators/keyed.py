@@ -39,6 +39,7 @@ class Collector:
         self.sides: dict[str, tuple[list[Any], list[int | None]]] = {}
 
     def take(self, results: Iterable[Any] | None, timestamp: int | None) -> None:
+        """Gathers what a function returned or yields, main and side; None is nothing."""
         if results is None:
             return
         for result in results:
@@ -49,11 +50,13 @@ class Collector:
                 self.stamps.append(timestamp)
 
     def side(self, tag: str, value: Any, timestamp: int | None) -> None:
+        """Gathers a value for a side output."""
         values, stamps = self.sides.setdefault(tag, ([], []))
         values.append(own(value))
         stamps.append(timestamp)
 
     def flush(self, operator: Operator) -> None:
+        """Sends what was gathered on, as blocks."""
         if self.main:
             values, stamps = self.main, self.stamps
             self.main, self.stamps = [], []

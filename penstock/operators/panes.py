@@ -47,6 +47,7 @@ class PaneGrid:
 
     @staticmethod
     def of(assigner: WindowAssigner[Any, Any], lateness: int) -> PaneGrid:
+        """The grid of an assigner's windows; JobDefinitionError for windows that are not made of panes."""
         if lateness < 0:
             raise JobDefinitionError(f"the allowed lateness must not be negative, but is {lateness} ms")
         # Exact types: a subclass may assign other windows than its size and slide say.
@@ -70,9 +71,11 @@ class PaneGrid:
 
     @property
     def width(self) -> int:
+        """The length of a pane in milliseconds."""
         return math.gcd(self.size, self.slide) if self.step is None else self.step
 
     def pane(self, timestamp: int) -> int:
+        """The pane of a timestamp, by its start."""
         return timestamp - (timestamp - self.offset) % self.width
 
     def last_start(self, timestamp: int) -> int:
@@ -95,9 +98,11 @@ class PaneGrid:
         return min(windows[0], windows[-1]) if windows else pane
 
     def start(self, window: int) -> int:
+        """The start of a window."""
         return window - self.size if self.step is None else self.last_start(window - 1)
 
     def panes(self, window: int) -> range:
+        """The panes of a window."""
         return range(self.start(window), window, self.width)
 
     def end(self, window: int) -> int:
@@ -105,6 +110,7 @@ class PaneGrid:
         return min(window, MAX_LONG_VALUE)
 
     def fires_at(self, window: int) -> int:
+        """The watermark at which a window fires."""
         return last_timestamp(self.end(window))
 
     def refires(self, window: int, watermark: int) -> bool:
@@ -121,6 +127,7 @@ class PaneGrid:
     # ---------------------------------------------------------------- whole columns
 
     def pane_array(self, stamps: TimestampArray) -> TimestampArray:
+        """The panes of many timestamps."""
         return stamps - self._into(stamps, self.width)
 
     def _into(self, stamps: TimestampArray, length: int) -> TimestampArray:
@@ -183,6 +190,7 @@ class PaneBlocks:
         return iter(self._index)
 
     def append(self, pane: int, block: pa.RecordBatch) -> None:
+        """Adds a block to a pane."""
         name = block_name(pane, self._next, self._owned)
         self._next += 1
         self._table.put(name, block)
@@ -195,6 +203,7 @@ class PaneBlocks:
         return [self._table.peek(name) for pane in panes for name, _ in self._index.get(pane, ())]
 
     def drop(self, pane: int) -> None:
+        """Removes a pane with all its blocks."""
         for name, _ in self._index.pop(pane, ()):
             self._table.delete(name)
 

@@ -53,6 +53,7 @@ class Router(ABC):
         self._bytes: dict[int, int] = {}  # of these, about
 
     def route(self, block: Block) -> None:
+        """Takes a block; its records leave when enough are gathered for their target."""
         if len(block):
             self._route(block)
 
@@ -69,6 +70,7 @@ class Router(ABC):
             self._send(target, event)
 
     def flush(self) -> None:
+        """Sends everything that was gathered. Called before every watermark and barrier."""
         for target in sorted(self._rows):
             self._flush(target)
 
@@ -131,6 +133,7 @@ class Router(ABC):
                 self.put(target, Rows(part, stamps[target]))
 
     def scatter_columns(self, block: Columns, chosen: Any) -> None:
+        """Sends each row of a columnar block to the target that `chosen` has for it."""
         for target in self.targets:
             indices = np.flatnonzero(chosen == target)
             if len(indices) == len(block):

@@ -33,6 +33,7 @@ class ColumnKeySelector:
         return normal_key(fields[0] if len(fields) == 1 else tuple(fields))
 
     def columns_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The key columns of a batch."""
         return [column_of(batch, name, "key_by") for name in self.names]
 
 

@@ -31,6 +31,7 @@ class FunctionOperator(Operator):
         return (self.function,)
 
     def bound(self) -> Callable[[Any], Any]:
+        """The method to call for each record, or the callable itself."""
         method: Callable[[Any], Any] = getattr(self.function, self.method, self.function)
         return method
 

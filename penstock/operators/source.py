@@ -36,6 +36,7 @@ class SourceOperator(Operator):
 
     @property
     def produced_type(self) -> Any:
+        """The declared type of the source's records; None if it has none."""
         return None if self.source is None else self.source.produced_type
 
     def restore_state(self) -> None:

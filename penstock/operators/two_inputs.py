@@ -202,6 +202,7 @@ class BroadcastOperator(TwoInputOperator):
             self.ctx.state.broadcast_map(name)
 
     def entries(self, descriptor: MapStateDescriptor) -> dict[Any, Any]:
+        """The map of a broadcast state; JobDefinitionError for one that `broadcast` was not given."""
         if descriptor.name not in self.names:
             raise JobDefinitionError(
                 f"operator {self.ctx.name!r} asks for broadcast state {descriptor.name!r}, but its stream was broadcast with "

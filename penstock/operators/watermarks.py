@@ -167,9 +167,11 @@ class SplitWatermarks:
         return self.idle
 
     def snapshot(self) -> bytes:
+        """All it knows, the user's generator included."""
         return pickle.dumps((self.max_timestamp, self.emitted, self.last_active_ms, self.idle, self._custom))
 
     def restore(self, data: bytes) -> None:
+        """Goes on from what `snapshot` gave."""
         self.max_timestamp, self.emitted, self.last_active_ms, self.idle, custom = load_stored(data)
         if self._custom is not None:
             self._custom = custom

@@ -212,6 +212,7 @@ class WindowOperator(TimedOperator):
             self.fail(error, "window", value, has_record=True)
 
     def late(self, value: Any, stamp: int | None) -> None:
+        """Takes a record that is too late for every window: to the side output, or counted."""
         if self.late_tag is None:
             self.ctx.metrics.late_dropped += 1
         else:

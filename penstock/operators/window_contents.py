@@ -48,6 +48,7 @@ class WindowContents(ABC):
         return self.kind
 
     def user_functions(self) -> Iterable[Any]:
+        """The user's functions inside, to be opened and closed."""
         return ()
 
     @abstractmethod
@@ -55,7 +56,8 @@ class WindowContents(ABC):
         """Contents of a window that gets its first element."""
 
     @abstractmethod
-    def add(self, current: Any, value: Any) -> Any: ...
+    def add(self, current: Any, value: Any) -> Any:
+        """The contents with one more record."""
 
     def adder(self) -> Callable[[Any, Any], Any]:
         """`add` with as few calls in between as can be: for loops over many records."""
@@ -208,9 +210,11 @@ class MergingWindowSet:
         self.changed = False
 
     def state_window(self, window: Any) -> Any | None:
+        """The window under which the contents of `window` are kept; None if it is unknown."""
         return self.mapping.get(window)
 
     def retire(self, window: Any) -> None:
+        """Forgets a window that has ended."""
         if self.mapping.pop(window, None) is not None:
             self.changed = True
 
@@ -276,12 +280,15 @@ class WindowClocks:
         self._operator = operator
 
     def get_current_processing_time(self) -> int:
+        """The processing time in milliseconds."""
         return self._operator.ctx.processing_time()
 
     def get_metric_group(self) -> MetricGroup:
+        """The metrics of the window operator."""
         return self._operator.runtime_context.get_metrics_group()
 
     def get_current_watermark(self) -> int:
+        """The watermark of the subtask in milliseconds."""
         return self._operator.current_watermark
 
 
@@ -293,6 +300,7 @@ class EvictingWindows(WindowClocks, Evictor.EvictorContext):
         self._evictor, self._table = evictor, table
 
     def evaluate(self, entry: Any, contents: list[Element], window: Any, namespace: WindowNamespace) -> None:
+        """Evicts, runs the window function, evicts again, and keeps what is left."""
         elements: list[TimestampedValue[Any]] = [TimestampedValue(*pair) for pair in contents]
         self._evictor.evict_before(elements, len(elements), window, self)
         self._operator.evaluate(_pairs(elements), window, namespace)

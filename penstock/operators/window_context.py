@@ -83,6 +83,7 @@ class WindowCodec:
         self._serializer = assigner.get_window_serializer()
 
     def namespace(self, window: Any) -> WindowNamespace:
+        """The namespace under which state of a window is kept."""
         kind = type(window)
         if kind is TimeWindow:
             return (window.start, window.end)
@@ -95,6 +96,7 @@ class WindowCodec:
         return (stream.getvalue(),)
 
     def window(self, namespace: WindowNamespace) -> Window:
+        """The window of a namespace."""
         match namespace:
             case (start, end):
                 return TimeWindow(start, end)
@@ -126,6 +128,7 @@ class PaneStates:
         self._handles: dict[str, Any] = {}
 
     def get(self, descriptor: StateDescriptor, namespace: WindowNamespace) -> Any:
+        """The state of a key and window that the descriptor names."""
         handle = self._handles.get(descriptor.name)
         if handle is None:
             scoped = copy.copy(descriptor)
@@ -146,6 +149,7 @@ class TriggerContext(WindowClocks, Trigger.OnMergeContext):
         self.merged: list[WindowNamespace] = []
 
     def at(self, namespace: WindowNamespace) -> TriggerContext:
+        """Chooses the pane that the next calls are about."""
         self.namespace = self._timers.namespace = namespace
         return self
 
@@ -201,6 +205,7 @@ class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction
         self._window: Any = None
 
     def at(self, window: Any, namespace: WindowNamespace) -> WindowContext:
+        """Chooses the window that the next calls are about."""
         self._window = window
         self._window_state.namespace = namespace
         return self

@@ -49,6 +49,7 @@ class ChainOutput:
         self.side_routers: dict[str, list[Router]] = {}
 
     def block(self, block: Block) -> None:
+        """Hands a block to the chained operators and the exchanges, rounded and checked as its type says."""
         if self._rounded is not None:
             block = self._rounded(block)
         if self.chained and self._check is not None:
@@ -56,6 +57,7 @@ class ChainOutput:
         self._deliver(block, self.chained, self.routers)
 
     def side(self, tag: str, block: Block) -> None:
+        """Hands a block to those that take this side output."""
         self._deliver(block, self.chained_sides.get(tag, ()), self.side_routers.get(tag, ()))
 
     def _deliver(self, block: Block, operators: Sequence[Operator], routers: Sequence[Router]) -> None:
@@ -74,6 +76,7 @@ class ChainOutput:
         return block if values is block.values else Rows(values, block.timestamps)
 
     def watermark(self, timestamp: int) -> None:
+        """Passes a watermark on."""
         for operator in self._operators():
             operator.on_watermark(timestamp)
         event = Watermark(timestamp)
@@ -81,6 +84,7 @@ class ChainOutput:
             router.broadcast(event)
 
     def idle(self, idle: bool) -> None:
+        """Passes a change between idle and active on."""
         for operator in self._operators():
             operator.on_idle(idle)
         event = IdleStatus(idle)
@@ -93,6 +97,7 @@ class ChainOutput:
             yield from operators
 
     def all_routers(self) -> Iterable[Router]:
+        """The exchanges that start here, of the main output and of side outputs."""
         yield from self.routers
         for routers in self.side_routers.values():
             yield from routers

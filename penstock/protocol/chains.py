@@ -17,7 +17,9 @@ class Handle(Protocol):
     """Where a snapshot is."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """How many bytes the snapshot has."""
+
     @property
     def inline(self) -> bool:
         """It is in the manifest itself."""
@@ -28,9 +30,12 @@ class Snapshot(Protocol):
     """What an acknowledgement says of the task's snapshot."""
 
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> int:
+        """The epoch at whose end it was taken."""
+
     @property
-    def full(self) -> bool: ...
+    def full(self) -> bool:
+        """True if it holds everything, not only what changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,28 +15,45 @@ class Acknowledgement(Protocol):
     """What the machine reads of a task's acknowledgement."""
 
     @property
-    def task(self) -> TaskId: ...
+    def task(self) -> TaskId:
+        """Who acknowledges."""
+
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> int:
+        """The epoch whose barrier it answers."""
+
     @property
-    def attempt(self) -> str: ...
+    def attempt(self) -> str:
+        """The run of the task that made it."""
+
     @property
-    def job_attempt(self) -> int: ...
+    def job_attempt(self) -> int:
+        """The attempt of the job it belongs to."""
+
     @property
     def slot(self) -> str:
         """The process it ran in."""
         ...
 
     @property
-    def handle(self) -> Any: ...
+    def handle(self) -> Any:
+        """Where the snapshot is; None if there is none, or it is still being stored."""
+
     @property
-    def uploading(self) -> bool: ...
+    def uploading(self) -> bool:
+        """True if the snapshot is still being stored: `Uploaded` will follow."""
+
     @property
-    def full(self) -> bool: ...
+    def full(self) -> bool:
+        """True if the snapshot holds everything, not only what changed."""
+
     @property
-    def snapshot_bytes(self) -> int: ...
+    def snapshot_bytes(self) -> int:
+        """How many bytes the snapshot has."""
+
     @property
-    def committables(self) -> Mapping[str, Sequence[Any]]: ...
+    def committables(self) -> Mapping[str, Sequence[Any]]:
+        """What the task's sinks are to commit, by sink."""
 
 
 A = TypeVar("A", bound=Acknowledgement)

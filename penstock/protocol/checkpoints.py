@@ -190,11 +190,13 @@ class CheckpointMachine(Generic[A]):
         return next((e for e, record in self._records.items() if record.stage is Stage.COMMITTING), None)
 
     def missing(self, epoch: int) -> list[TaskId]:
+        """The tasks whose acknowledgement of an epoch has not come."""
         return sorted(self._records[epoch].missing)
 
     # ---------------------------------------------------------------- events
 
     def handle(self, event: CheckpointEvent[A]) -> list[CheckpointInstruction[A]]:
+        """Takes an event and gives what is to be done, in order. An event that does not fit is a ProtocolError."""
         match event:
             case Begun():
                 return self._begin(event)

@@ -100,6 +100,7 @@ class InputGate(ABC):
 
     @staticmethod
     def create(channels: Sequence[int], mode: BarrierMode) -> InputGate:
+        """The gate for these channels that treats barriers as `mode` says."""
         match mode:
             case BarrierMode.EXACTLY_ONCE:
                 return Aligned(channels)
@@ -110,7 +111,8 @@ class InputGate(ABC):
         assert_never(mode)
 
     @abstractmethod
-    def receive(self, channel: int, event: Event) -> list[Instruction]: ...
+    def receive(self, channel: int, event: Event) -> list[Instruction]:
+        """Takes an event of a channel and gives what is to be done, in order."""
 
     @property
     @abstractmethod
@@ -178,6 +180,7 @@ class InputGate(ABC):
 
     @property
     def ended(self) -> bool:
+        """True if every channel has ended."""
         return len(self._ended) == len(self.channels)
 
     def settle(self) -> list[Instruction]:
@@ -205,6 +208,7 @@ class Aligned(InputGate):
 
     @property
     def buffered(self) -> int:
+        """How many events wait behind a barrier."""
         return sum(len(buffer) for buffer in self._buffers.values())
 
     def receive(self, channel: int, event: Event) -> list[Instruction]:

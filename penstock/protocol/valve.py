@@ -35,9 +35,11 @@ class WatermarkValve(Generic[C]):
 
     @property
     def channels(self) -> list[C]:
+        """The channels, idle ones included."""
         return list(self._channels)
 
     def watermark_of(self, channel: C) -> int:
+        """The watermark of one channel."""
         return self._channels[channel].watermark
 
     def add(self, channel: C) -> None:
@@ -45,6 +47,7 @@ class WatermarkValve(Generic[C]):
         self._channels.setdefault(channel, _Channel())
 
     def remove(self, channel: C) -> None:
+        """Leaves a channel out from now on."""
         self._channels.pop(channel, None)
 
     def advance(self, channel: C, timestamp: int) -> int | None:
@@ -64,6 +67,7 @@ class WatermarkValve(Generic[C]):
         return self.recompute()
 
     def recompute(self) -> int | None:
+        """The new watermark if it has moved on, else None; also finds out whether all channels are idle."""
         if not self._channels:
             return None
         active = [c for c in self._channels.values() if not c.idle]

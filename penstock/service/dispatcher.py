@@ -138,12 +138,14 @@ class Dispatcher:
         return submission.job_id
 
     def job(self, job_id: str) -> KnownJob | None:
+        """The job with this id; None if there is none."""
         if not is_job_id(job_id):
             return None
         known = KnownJob(self.home.job(job_id))
         return known if known.folder.path.is_dir() else None
 
     def jobs(self) -> list[KnownJob]:
+        """All jobs of the home."""
         return known_jobs(self.home)
 
     def running_from(self, file: str) -> str | None:
@@ -157,6 +159,7 @@ class Dispatcher:
         return None
 
     def ask(self, job_id: str, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]) -> Answer:
+        """Passes a request to the job's driver, or answers it from the job's files if that is gone."""
         known = self.job(job_id)
         if known is None:
             return refuse(404, f"there is no job {job_id}")

@@ -37,6 +37,7 @@ class KnownJob:
 
     @property
     def job_id(self) -> str:
+        """The id of the job."""
         return self._job_id or self.folder.job_id
 
     def endpoint(self) -> Endpoint | None:

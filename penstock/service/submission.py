@@ -62,12 +62,14 @@ class Submission:
         return self.program.entry if self.program.is_module else os.path.basename(self.program.entry)
 
     def save(self, home: JobHome) -> JobFolder:
+        """Writes it into the job's folder, which is made."""
         folder = home.create().job(self.job_id).create()
         folder.write_submission({"version": _FORMAT, **asdict(self)})
         return folder
 
     @staticmethod
     def load(folder: JobFolder) -> Submission | None:
+        """The submission in a job's folder; None if there is none, or one of another version."""
         content = folder.submission()
         if content is None or content.get("version") != _FORMAT:
             return None

@@ -66,6 +66,7 @@ class UploadedPrograms:
         return program_id if self.find(program_id) == Path(path) else None
 
     def delete(self, program_id: str) -> bool:
+        """Deletes a program; False if there is none with this id."""
         path = self.find(program_id)
         if path is not None:
             shutil.rmtree(path.parent, ignore_errors=True)

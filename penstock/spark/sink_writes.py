@@ -42,6 +42,7 @@ class WriteTarget:
     options: dict[str, str]
 
     def write(self, frame: DataFrame, options: dict[str, str] | None = None) -> None:
+        """Writes a frame to the table or path; `options` go over its own."""
         writer = frame.write.format(self.format).mode(self.mode).options(**self.options, **(options or {}))
         writer = writer.partitionBy(*self.partition_by) if self.partition_by else writer
         if self.table is not None:

@@ -62,6 +62,7 @@ class JobControl:
         self._flame_graphs = FlameGraphs(client.sample)
 
     def handle(self, method: str, path: str, query: Mapping[str, str], body: Json) -> Answer:
+        """Answers one request; one that makes no sense is refused with a status and a reason."""
         match [method, *path.strip("/").split("/")]:
             case [_, "jobs", job_id, *_] if job_id != self._job_id:
                 return refuse(404, f"this driver runs job {self._job_id}, not {job_id}")

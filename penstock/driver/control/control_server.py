@@ -38,6 +38,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self) -> None:
+        """Serves no more, and lets go of the port."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -168,6 +168,7 @@ class FactsRecorder:
     # ---------------------------------------------------------------- events
 
     def on_report(self, report: EpochReport) -> None:
+        """Takes the report of an epoch into the facts."""
         with self._lock:
             if report.restored_tasks and (not self._reports or report.job_attempt != self._reports[-1].job_attempt):
                 self._note_restore(report)
@@ -224,6 +225,7 @@ class FactsRecorder:
         }
 
     def savepoint_completed(self, path: str, trigger_ms: int, size: int) -> None:
+        """Notes a savepoint that is whole."""
         now = self._clock()
         with self._lock:
             self._counts["completed"] += 1

@@ -68,26 +68,33 @@ class JobFolder:
 
     @property
     def job_id(self) -> str:
+        """The id of the job, which is the folder's name."""
         return self.path.name
 
     @property
     def log(self) -> Path:
+        """The file that the driver's output goes to."""
         return self.path / "driver.log"
 
     def create(self) -> JobFolder:
+        """Makes the folder, for its owner only; one that is there stays as it is."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return self
 
     def facts(self) -> dict[str, Any] | None:
+        """What the driver last wrote about the job; None if there is nothing."""
         return read_json(self.path / "facts.json")
 
     def write_facts(self, facts: dict[str, Any]) -> None:
+        """Replaces the facts."""
         write_json(self.path / "facts.json", facts)
 
     def submission(self) -> dict[str, Any] | None:
+        """How the job was submitted; None if it was not."""
         return read_json(self.path / "submission.json")
 
     def write_submission(self, submission: dict[str, Any]) -> None:
+        """Writes how the job was submitted."""
         write_json(self.path / "submission.json", submission)
 
     def control(self) -> dict[str, Any] | None:
@@ -96,9 +103,11 @@ class JobFolder:
         return found if found is not None and is_running(found) else None
 
     def write_control(self, control: dict[str, Any]) -> None:
+        """Writes where the driver listens, and its token."""
         write_json(self.path / "control.json", control)
 
     def remove_control(self) -> None:
+        """The driver no longer listens."""
         (self.path / "control.json").unlink(missing_ok=True)
 
 
@@ -134,6 +143,7 @@ class JobHome:
 
     @staticmethod
     def default() -> JobHome:
+        """The home in `PENSTOCK_HOME`, or `~/.penstock`."""
         return JobHome(Path(os.environ.get(VARIABLE) or Path.home() / ".penstock").absolute())
 
     def create(self) -> JobHome:
@@ -152,6 +162,7 @@ class JobHome:
         return self
 
     def job(self, job_id: str) -> JobFolder:
+        """The folder of a job, which need not exist; ValueError for what is no job id."""
         if not is_job_id(job_id):
             raise ValueError(f"{job_id!r} is not a job id: 32 hexadecimal digits")
         return JobFolder(self.jobs / job_id)

@@ -26,6 +26,7 @@ class SlotCount:
 
     @property
     def free(self) -> int | None:
+        """How many slots may still be taken; None: any number."""
         return None if self.offered is None else max(0, self.offered - self.taken)
 
 
@@ -72,10 +73,12 @@ class ResourceManager:
             return slots
 
     def release(self, job_id: str) -> None:
+        """Gives the slots of a job back; nothing happens if it has none."""
         with self._locked() as state:
             state["claims"].pop(job_id, None)
 
     def count(self) -> SlotCount:
+        """The slots that are offered and taken now."""
         state = self._read()
         return SlotCount(offered=state["offered"], taken=sum(claim["slots"] for claim in state["claims"].values()))
 

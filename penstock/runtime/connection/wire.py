@@ -66,9 +66,11 @@ class Wire:
 
     @property
     def local_host(self) -> str:
+        """The address by which this side is reached."""
         return str(self._sock.getsockname()[0])
 
     def set_timeout(self, seconds: float | None) -> None:
+        """How long a read or write may wait; None: for ever."""
         self._sock.settimeout(seconds)
 
     def be_patient(self) -> None:
@@ -76,6 +78,7 @@ class Wire:
         be_patient(self._sock)
 
     def send(self, kind: Frame, payload: Any = b"") -> None:
+        """Sends a frame; SlotError for one that is too large."""
         view = memoryview(payload)
         if view.nbytes > _MAX_FRAME:
             raise SlotError(_too_large(view.nbytes, kind))
@@ -87,12 +90,15 @@ class Wire:
             self._sock.sendall(view)
 
     def send_message(self, message: Any) -> None:
+        """Sends a dataclass of `messages`, with their version."""
         self.send(Frame.MESSAGE, pickle.dumps((VERSION, message), protocol=5))
 
     def send_error(self, error: Exception) -> None:
+        """Sends an error by its class and message."""
         self.send(Frame.ERROR, json.dumps(as_text(error)).encode())
 
     def receive(self) -> tuple[Frame, bytes]:
+        """Waits for a frame; SlotError for one that is too large."""
         header = self._read(_HEADER.size)
         size, kind = _HEADER.unpack(header)
         if size > _MAX_FRAME:
@@ -119,6 +125,7 @@ class Wire:
         return data
 
     def close(self) -> None:
+        """Ends the connection; the other side hears of it."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._reader.close()

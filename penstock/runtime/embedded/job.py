@@ -96,6 +96,7 @@ class EmbeddedJob:
     # ---------------------------------------------------------------- life cycle
 
     def run(self) -> None:
+        """Runs the job to its end in this thread, and raises what made it fail."""
         self.master.take_over()
         try:
             try:
@@ -123,6 +124,7 @@ class EmbeddedJob:
         self._cancelled.set()
 
     def sample(self, seconds: float) -> Counter[Sample]:
+        """Where its subtasks spend their time, looked at for so long."""
         return take_samples(self._job.job_id, seconds=seconds)
 
     def _recover(self, error: Exception | SimulatedCrash) -> None:

@@ -49,6 +49,7 @@ class QueueExchange:
         }
 
     def begin(self, plan: EpochPlan) -> None:
+        """Begins an epoch in every run."""
         for run in self._runs:
             run.begin(plan)
 
@@ -74,9 +75,11 @@ class QueueExchange:
         return full
 
     def step(self, step: Step) -> None:
+        """Does one thing in the run it belongs to."""
         self._runs[step[0].subtask].step(step)
 
     def send(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
+        """Takes an event to a subtask of `vertex`, on one of its channels."""
         # Through bytes, as between two processes: nobody shares objects, and what cannot travel fails here too.
         for encoded in encode_event(event):
             self._runs[target].offer(TaskId(vertex, target), channel, decode_event(*encoded))

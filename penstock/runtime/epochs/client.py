@@ -208,6 +208,7 @@ class SlotStream:
         return True
 
     def results(self) -> Iterator[pa.RecordBatch]:
+        """The rows that the slot sends back; raises what failed there."""
         try:
             while True:
                 kind, payload = self._wire.receive()

@@ -68,6 +68,7 @@ class ExecutorWatch:
         self._next = 0.0
 
     def look(self) -> None:
+        """Counts executors if it is time to, and tells the user when there has been none for a while."""
         now = self._clock()
         if now < self._next:
             return

@@ -90,6 +90,7 @@ class SparkJob:
     # ---------------------------------------------------------------- life cycle
 
     def run(self) -> None:
+        """Runs the job to its end in this thread, and raises what made it fail."""
         master = self.master
         master.take_over()
         completed: int | None = None
@@ -117,6 +118,7 @@ class SparkJob:
         self._cancelled.set()
 
     def sample(self, seconds: float) -> Counter[Sample]:
+        """Where its subtasks spend their time, looked at for so long."""
         return Counter() if self.registry is None else self.registry.sample(seconds)
 
     def _restart_or_fail(self, error: BaseException) -> None:

@@ -79,6 +79,7 @@ class RegisteredSlot:
     sending: threading.Lock = field(default_factory=threading.Lock)  # a wire has one writer at a time
 
     def send(self, message: ToSlot) -> None:
+        """Sends a message to the slot process. Thread-safe."""
         with self.sending:
             self.wire.send_message(message)
 
@@ -122,6 +123,7 @@ class SlotRegistry:
     # ---------------------------------------------------------------- for the driver
 
     def begin(self, plan: EpochPlan) -> None:
+        """From now on relays are given this plan, and those of other epochs are refused."""
         with self._lock:
             self._running, self._plan, self._failure = plan.fence, pickle.dumps(plan, protocol=5), None
 
@@ -199,11 +201,13 @@ class SlotRegistry:
 
     @property
     def failure(self) -> HostFailed | None:
+        """What failed in a slot in this epoch; None if nothing did."""
         with self._lock:
             return self._failure
 
     @property
     def slots(self) -> list[RegisteredSlot]:
+        """The slot processes that are connected, by number."""
         with self._lock:
             return sorted(self._slots.values(), key=lambda s: s.slot)
 

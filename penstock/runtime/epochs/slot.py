@@ -131,6 +131,7 @@ class SlotProcess:
             self._driver.send_message(message)
 
     def serve(self, wire: Wire) -> None:
+        """Runs what one connection of a relay asks for, and reports how it went."""
         try:
             request: RunLevel | Pulse = wire.receive_message()
             if isinstance(request, Pulse):
