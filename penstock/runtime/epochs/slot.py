@@ -126,6 +126,7 @@ class SlotProcess:
         return BackgroundUploads(self.tell) if settings.asynchronous else ImmediateUploads(self.tell)
 
     def tell(self, message: FromSlot) -> None:
+        """Sends a message to the driver. Thread-safe; a driver that is gone is not an error."""
         # If the driver cannot be told it is gone, and so is this slot in a moment.
         with contextlib.suppress(OSError), self._driver_lock:
             self._driver.send_message(message)
