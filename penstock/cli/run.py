@@ -26,7 +26,7 @@ from penstock.cli.targets import (
     dispatcher_at,
     home_at,
 )
-from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.configuration import GlobalConfiguration
 from penstock.common.implementations import RUNTIMES
 from penstock.common.known_keys import check
 from penstock.common.options import CheckpointingOptions, ControlOptions, JobOptions

@@ -8,8 +8,7 @@ from typing import Any
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.keyed_stream import KeyedStream
-from penstock.datastream.misuse import what
-from penstock.datastream.program import Origin
+from penstock.datastream.program import Origin, what
 from penstock.errors import JobDefinitionError
 from penstock.functions import (
     BroadcastProcessFunction,

@@ -15,9 +15,17 @@ from penstock.datastream.column_verbs import ColumnVerbs
 from penstock.datastream.ends import CloseableIterator as CloseableIterator
 from penstock.datastream.ends import DataStreamSink as DataStreamSink
 from penstock.datastream.ends import Ends
-from penstock.datastream.misuse import check_function, describe, no_such_verb, what
 from penstock.datastream.placement import OperatorSettings, PartitioningVerbs
-from penstock.datastream.program import LeftBehind, Origin, ProgramEdge, captured
+from penstock.datastream.program import (
+    LeftBehind,
+    Origin,
+    ProgramEdge,
+    captured,
+    check_function,
+    describe,
+    no_such_verb,
+    what,
+)
 from penstock.errors import JobDefinitionError
 from penstock.functions import (
     FilterFunction,

@@ -11,9 +11,8 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.connectors import program
 from penstock.connectors.function_sink import FunctionSink
 from penstock.connectors.program import CollectSink, PrintSink
-from penstock.datastream.misuse import what
 from penstock.datastream.placement import OperatorSettings
-from penstock.datastream.program import Origin
+from penstock.datastream.program import Origin, what
 from penstock.errors import JobDefinitionError
 from penstock.functions import SinkFunction, TwoPhaseCommitSinkFunction
 from penstock.functions.connectors import Sink

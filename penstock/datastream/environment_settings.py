@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from penstock.common.configuration import Configuration
+from penstock.common.configuration import Configuration, GlobalConfiguration
 from penstock.common.execution_config import ExecutionConfig
-from penstock.common.global_configuration import GlobalConfiguration
 from penstock.common.known_keys import check
 from penstock.common.options import CheckpointingOptions, JobOptions, StateBackendOptions
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration

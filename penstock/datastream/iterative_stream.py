@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connected_streams import ConnectedStreams
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.misuse import what
-from penstock.datastream.program import Origin
+from penstock.datastream.program import Origin, what
 from penstock.errors import JobDefinitionError
 from penstock.graph.iterations import reached
 from penstock.graph.stream_graph import StreamNode

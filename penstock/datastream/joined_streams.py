@@ -22,8 +22,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connected_streams import _two_inputs
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.keyed_stream import KeyedStream
-from penstock.datastream.misuse import check_function, what
-from penstock.datastream.program import captured
+from penstock.datastream.program import captured, check_function, what
 from penstock.datastream.windowed_stream import WindowedStream
 from penstock.errors import JobDefinitionError
 from penstock.functions import (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.misuse import check_function, describe, what
-from penstock.datastream.program import Origin
+from penstock.datastream.program import Origin, check_function, describe, what
 from penstock.errors import JobDefinitionError
 from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
 from penstock.graph import partitioner as p

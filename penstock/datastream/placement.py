@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from penstock.datastream.misuse import check_function
-from penstock.datastream.program import captured
+from penstock.datastream.program import captured, check_function
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.errors import JobDefinitionError
 from penstock.functions import KeySelector, Partitioner

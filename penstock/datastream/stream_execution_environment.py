@@ -22,8 +22,15 @@ from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from penstock.datastream.environment_sources import EnvironmentSources
 from penstock.datastream.iterative_stream import OpenIteration, settle
-from penstock.datastream.misuse import call_site, check_program
-from penstock.datastream.program import EarlierPrograms, LeftBehind, Origin, ProgramEdge, captured
+from penstock.datastream.program import (
+    EarlierPrograms,
+    LeftBehind,
+    Origin,
+    ProgramEdge,
+    call_site,
+    captured,
+    check_program,
+)
 from penstock.driver.client import JobClient
 from penstock.driver.description import JobDescription
 from penstock.engine.settings import JobSettings

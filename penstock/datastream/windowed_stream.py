@@ -14,8 +14,7 @@ from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.datastream.column_verbs import gives_columns
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.keyed_stream import KeyedStream
-from penstock.datastream.misuse import describe, what
-from penstock.datastream.program import captured
+from penstock.datastream.program import captured, describe, what
 from penstock.errors import JobDefinitionError
 from penstock.functions import (
     AggregateFunction,

@@ -19,9 +19,8 @@ from penstock.checkpoint.restore import contents_of
 from penstock.checkpoint.store import CheckpointStore
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.engine.settings import JobSettings
-from penstock.engine.snapshot_writer import SnapshotWriter
 from penstock.engine.task import Task, TaskSettings
-from penstock.engine.uploads import Uploads
+from penstock.engine.uploads import SnapshotWriter, Uploads
 from penstock.errors import FailedTask, ProtocolError, StateLostError, StorageError, blame
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.operators.iteration import FEEDBACK, Feedback

@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.configuration import GlobalConfiguration
 from penstock.common.options import ControlOptions
 from penstock.common.secrets import hide_in_text
 from penstock.common.time import now_ms

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from penstock.common.global_configuration import GlobalConfiguration
+from penstock.common.configuration import GlobalConfiguration
 from penstock.common.options import InternalOptions
 from penstock.driver.control.facts import FactsRecorder
 from penstock.driver.control.home import read_json, this_process, write_json

@@ -56,7 +56,7 @@ def test_savepoint_options_become_flinks_keys(tmp_path: Path) -> None:
     script = _write(
         tmp_path,
         "keys.py",
-        "from penstock.common.global_configuration import GlobalConfiguration as G\n"
+        "from penstock.common.configuration import GlobalConfiguration as G\n"
         "keys = G.load_configuration().to_dict().items()\n"
         "for key, value in sorted(keys):\n    if key.startswith('execution'): print(key, value)\n",
     )

@@ -41,12 +41,11 @@ from penstock.errors import (
 )
 from penstock.pickling import travelling
 from penstock.runtime.connection.messages import HostFailed
-from penstock.runtime.epochs.callbacks import close_unused_callbacks
 from penstock.runtime.epochs.client import RegistryAddress
 from penstock.runtime.epochs.executors import ExecutorWatch, executor_hosts, runs_in_driver, say_loopback
 from penstock.runtime.epochs.registry import SlotRegistry
 from penstock.runtime.epochs.relay import heartbeat_relay, ingest_relay, level_relay
-from penstock.runtime.epochs.session import QUERY_CONF, spark_session
+from penstock.runtime.epochs.session import QUERY_CONF, close_unused_callbacks, spark_session
 from penstock.runtime.epochs.spark_log import SparkLog
 from penstock.state.local_folder import LocalFolder
 
