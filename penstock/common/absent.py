@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 _SPARK_SOURCE: Final = "read it with Spark: env.from_spark(spark.readStream.format(...).load())"
 _OWN_SINK: Final = "write a penstock.connectors.base.Sink (a writer and a committer)"
@@ -111,3 +111,14 @@ def missing_attribute(owner: object, name: str) -> AttributeError:
     usual = f"{type(owner).__name__!r} object has no attribute {name!r}"
     text = usual if instead is None else f"{usual}: {instead}. docs/flink.md lists what is here"
     return AttributeError(text, name=name, obj=owner)
+
+
+class Explaining:
+    """A class of PyFlink's: what that one has and this one has not is explained to whoever asks for it."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # to a type checker what is not here is simply not here
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import inspect
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.common.absent import missing_attribute
+from penstock.common.absent import Explaining
 from penstock.errors import JobDefinitionError
 
 
-class TypeInformation:
+class TypeInformation(Explaining):
     """The type of a record, a field, a key or a state. Immutable, picklable, equal and hashable by structure."""
 
     def to_arrow(self) -> pa.DataType | None:
@@ -35,11 +35,6 @@ class TypeInformation:
     def from_internal_type(self, obj: Any) -> Any:
         """What Arrow's `to_pylist` gives back, as the user's value."""
         return obj
-
-    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
 
     def _structure(self) -> tuple[Any, ...]:
         """What makes two types of one class equal."""

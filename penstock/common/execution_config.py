@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from penstock.common.absent import missing_attribute
+from penstock.common.absent import Explaining
 from penstock.errors import ConfigurationError
 
 _MAX_KEY_GROUPS: Final = 32768
 
 
-class ExecutionConfig:
+class ExecutionConfig(Explaining):
     """The settings of a job: parallelism, key groups, object reuse, and the parameters every function can read."""
 
     PARALLELISM_DEFAULT: Final = -1  # not set: the environment's default
@@ -205,11 +205,6 @@ class ExecutionConfig:
     def get_registered_pojo_types(self) -> list[str]:
         """Always empty: there are none of Java's serializers here."""
         return []
-
-    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExecutionConfig) and vars(self) == vars(other)

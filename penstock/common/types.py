@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from penstock.common.absent import missing_attribute
+from penstock.common.absent import Explaining
 
 
-class RowKind(Enum):
+class RowKind(Explaining, Enum):
     """What a row does to the changelog it is part of; plain streams only hold INSERT."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
     UPDATE_AFTER = 2
     DELETE = 3
-
-    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
 
     def __str__(self) -> str:
         return _SHORT_NAMES[self]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import total_ordering
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from penstock.common.absent import missing_attribute
+from penstock.common.absent import Explaining
 from penstock.errors import ConfigurationError
 
 _UNITS: Final = (("tb", 2**40), ("gb", 2**30), ("mb", 2**20), ("kb", 2**10))
 
 
 @total_ordering
-class MemorySize:
+class MemorySize(Explaining):
     """A number of bytes."""
 
     __slots__ = ("_bytes",)
@@ -49,11 +49,6 @@ class MemorySize:
         """The size in TiB, rounded down."""
         return self._bytes // 2**40
 
-    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MemorySize) and self._bytes == other._bytes
 
@@ -83,7 +78,7 @@ class _Resources:
     external: tuple[tuple[str, float], ...] = field(default=())
 
 
-class SlotSharingGroup:
+class SlotSharingGroup(Explaining):
     """A name and, maybe, the resources of each of its slots. Immutable, equal by value; made by `builder`."""
 
     __slots__ = ("_name", "_resources")
@@ -96,11 +91,6 @@ class SlotSharingGroup:
     def builder(name: str) -> SlotSharingGroup.Builder:
         """Starts a group of this name."""
         return SlotSharingGroup.Builder(name)
-
-    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
 
     def get_name(self) -> str:
         """The name that `OperatorSettings.slot_sharing_group` refers to."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from penstock.common.absent import missing_attribute, missing_name
+from penstock.common.absent import Explaining, missing_name
 from penstock.common.options import CheckpointingOptions, StateBackendOptions
 from penstock.errors import ConfigurationError
 
@@ -49,7 +49,7 @@ class HashMapStateBackend(StateBackend):
         return {StateBackendOptions.BACKEND.key: "hashmap"}
 
 
-class EmbeddedRocksDBStateBackend(StateBackend):
+class EmbeddedRocksDBStateBackend(Explaining, StateBackend):
     """RocksDB on the local disk of the slot: for state larger than memory. Keys and values are serialized.
 
     Checkpoints are incremental unless that is turned off. Needs the extra `rocksdb`.
@@ -63,11 +63,6 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             )
         self._incremental = enable_incremental_checkpointing
         self._db_storage_paths: list[str] = []
-
-    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
 
     def is_incremental_checkpoints_enabled(self) -> bool:
         """False only if the backend was made with `enable_incremental_checkpointing=False`."""

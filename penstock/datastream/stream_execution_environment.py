@@ -7,11 +7,11 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 
-from penstock.common.absent import missing_attribute
+from penstock.common.absent import Explaining
 from penstock.common.configuration import Configuration
 from penstock.common.job import JobExecutionResult
 from penstock.common.options import CheckpointingOptions, JobOptions
@@ -51,7 +51,7 @@ from penstock.protocol.ids import NodeId
 from penstock.runtime.launch import launch
 
 
-class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
+class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSources):
     """A program under construction. `execute` runs what was built since the last one and starts afresh."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
@@ -59,11 +59,6 @@ class StreamExecutionEnvironment(EnvironmentSettings, EnvironmentSources):
         self._ids = itertools.count(1)
         self._earlier = EarlierPrograms()
         self._reset()
-
-    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
 
     def __reduce__(self) -> tuple[type[LeftBehind], tuple[str]]:
         return LeftBehind, (type(self).__name__,)

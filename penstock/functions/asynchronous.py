@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -87,6 +88,7 @@ class AsyncRetryStrategy(ABC):
         )
 
 
+@dataclass(eq=False)
 class AsyncFunctionDescriptor:
     """An AsyncFunction and how it is applied."""
 
@@ -96,19 +98,11 @@ class AsyncFunctionDescriptor:
         ORDERED = 0
         UNORDERED = 1
 
-    def __init__(
-        self,
-        async_function: AsyncFunction,
-        timeout: Interval,
-        capacity: int,
-        async_retry_strategy: AsyncRetryStrategy,
-        output_mode: OutputMode,
-    ) -> None:
-        self.async_function = async_function
-        self.timeout = timeout
-        self.capacity = capacity
-        self.async_retry_strategy = async_retry_strategy
-        self.output_mode = output_mode
+    async_function: AsyncFunction
+    timeout: Interval
+    capacity: int
+    async_retry_strategy: AsyncRetryStrategy
+    output_mode: OutputMode
 
 
 class RetryPredicate(AsyncRetryPredicate):

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.common.absent import missing_attribute
+from penstock.common.absent import Explaining
 from penstock.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from penstock.functions.base import Function, TimeDomain, TimerService
 
@@ -213,7 +213,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         return None
 
 
-class OutputTag:
+class OutputTag(Explaining):
     """Names a side output and the type of what it carries; emitted to with `yield tag, value`.
 
     Tags are the same output when their ids are equal: the instance that emits lives in another process than the one
@@ -238,11 +238,6 @@ class OutputTag:
                     f"The type_info of OutputTag {tag_id!r} must be None, a list or a TypeInformation, "
                     f"not {type_info!r}"
                 )
-
-    if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OutputTag) and self.tag_id == other.tag_id

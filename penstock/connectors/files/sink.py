@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Self, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
@@ -212,6 +212,11 @@ class _FormatBuilder:
         self._format = write_format
         self._partition_by: Partitioning | None = None
 
+    def with_bucket_assigner(self, bucket_assigner: Partitioning) -> Self:
+        """A function from a value to a folder name, or column names."""
+        self._partition_by = bucket_assigner
+        return self
+
     def build(self) -> FileSink:
         """The sink."""
         return FileSink(self._base_path, self._format, partition_by=self._partition_by)
@@ -220,19 +225,9 @@ class _FormatBuilder:
 class RowFormatBuilder(_FormatBuilder):
     """Files always end with their epoch (Flink's OnCheckpointRollingPolicy), so there is no rolling policy to set."""
 
-    def with_bucket_assigner(self, bucket_assigner: Partitioning) -> RowFormatBuilder:
-        """A function from a value to a folder name, or column names."""
-        self._partition_by = bucket_assigner
-        return self
-
 
 class BulkFormatBuilder(_FormatBuilder):
     """As `RowFormatBuilder`, for columnar formats."""
-
-    def with_bucket_assigner(self, bucket_assigner: Partitioning) -> BulkFormatBuilder:
-        """A function from a value to a folder name, or column names."""
-        self._partition_by = bucket_assigner
-        return self
 
 
 class _OpenFile:

@@ -53,24 +53,31 @@ class WriteFormat(ABC):
         return self
 
 
-class ParquetWriteFormat(WriteFormat):
-    """Row groups of exactly 65,536 rows (the last may be smaller), plain encoding, zstd."""
-
-    extension = "parquet"
-
-    def __init__(self, schema: pa.Schema | None = None, *, compression: str = "zstd") -> None:
+class _TableWriteFormat(WriteFormat):
+    def __init__(self, schema: pa.Schema | None, **options: Any) -> None:
         self._schema = None if schema is None else plain_schema(schema)
-        self._compression = compression
+        self._options = options
 
     @property
     def schema(self) -> pa.Schema | None:
         return self._schema
 
     def without(self, columns: list[str]) -> WriteFormat:
-        return ParquetWriteFormat(_without(self._schema, columns), compression=self._compression)
+        schema = self._schema
+        kept = None if schema is None else pa.schema([field for field in schema if field.name not in columns])
+        return type(self)(kept, **self._options)
+
+
+class ParquetWriteFormat(_TableWriteFormat):
+    """Row groups of exactly 65,536 rows (the last may be smaller), plain encoding, zstd."""
+
+    extension = "parquet"
+
+    def __init__(self, schema: pa.Schema | None = None, *, compression: str = "zstd") -> None:
+        super().__init__(schema, compression=compression)
 
     def encoder(self, file: IO[bytes]) -> FileEncoder:
-        return _ParquetEncoder(file, self._schema, self._compression)
+        return _ParquetEncoder(file, self._schema, **self._options)
 
 
 class _ParquetEncoder(FileEncoder):
@@ -113,25 +120,16 @@ class _ParquetEncoder(FileEncoder):
         self._writer.write_table(table.slice(0, rows).combine_chunks(), row_group_size=rows)
 
 
-class CsvWriteFormat(WriteFormat):
+class CsvWriteFormat(_TableWriteFormat):
     """A header, then a line a record; strings are quoted, null is an empty field."""
 
     extension = "csv"
 
     def __init__(self, schema: pa.Schema | None = None, *, header: bool = True, delimiter: str = ",") -> None:
-        self._schema = None if schema is None else plain_schema(schema)
-        self._header = header
-        self._delimiter = delimiter
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        return self._schema
-
-    def without(self, columns: list[str]) -> WriteFormat:
-        return CsvWriteFormat(_without(self._schema, columns), header=self._header, delimiter=self._delimiter)
+        super().__init__(schema, header=header, delimiter=delimiter)
 
     def encoder(self, file: IO[bytes]) -> FileEncoder:
-        return _CsvEncoder(file, self._schema, self._header, self._delimiter)
+        return _CsvEncoder(file, self._schema, **self._options)
 
 
 class _CsvEncoder(FileEncoder):
@@ -225,7 +223,3 @@ def _json_default(value: Any) -> Any:
     if hasattr(value, "item"):  # a NumPy scalar
         return value.item()
     raise TypeError(f"{type(value).__name__} has no JSON form; map it to one before the sink")
-
-
-def _without(schema: pa.Schema | None, columns: list[str]) -> pa.Schema | None:
-    return None if schema is None else pa.schema([field for field in schema if field.name not in columns])

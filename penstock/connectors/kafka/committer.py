@@ -83,14 +83,7 @@ class MarkerTopic:
 
     def message(self, sink_id: str, marker: Marker) -> MessageColumns:
         """The message that sets the marker of a sink."""
-        return MessageColumns(
-            topics=self.topic,
-            values=[marker.to_bytes()],
-            keys=[sink_id.encode()],
-            headers=None,
-            partitions=None,
-            timestamps=None,
-        )
+        return MessageColumns(topics=self.topic, values=[marker.to_bytes()], keys=[sink_id.encode()])
 
     def read(self, sink_id: str) -> Marker:
         """The newest committed marker of a sink. The end is that of all messages: up to it nothing may be open, because a

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -77,23 +78,16 @@ def _kafka_times(timestamps: Sequence[int | None] | None) -> list[int | None] | 
     return [stamp if stamp is not None and 0 <= stamp < _LATEST else None for stamp in timestamps]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class MessageColumns:
     """Serialized messages. What is the same for all, or absent, is not repeated."""
 
-    __slots__ = ("headers", "keys", "partitions", "timestamps", "topics", "values")
-
-    def __init__(
-        self,
-        *,
-        topics: str | list[str],
-        values: list[bytes],
-        keys: list[bytes] | None,
-        headers: list[Headers] | None,
-        partitions: list[int] | None,
-        timestamps: list[int | None] | None,
-    ) -> None:
-        self.topics, self.values, self.keys = topics, values, keys
-        self.headers, self.partitions, self.timestamps = headers, partitions, timestamps
+    topics: str | list[str]
+    values: list[bytes]
+    keys: list[bytes] | None = None
+    headers: list[Headers] | None = None
+    partitions: list[int] | None = None
+    timestamps: list[int | None] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
