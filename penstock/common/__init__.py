@@ -21,12 +21,7 @@ from penstock.common.serialization import (
 from penstock.common.time import Duration, Instant, Time
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.types import Row, RowKind
-from penstock.common.watermark_strategy import (
-    TimestampAssigner,
-    WatermarkGenerator,
-    WatermarkOutput,
-    WatermarkStrategy,
-)
+from penstock.common.watermark_strategy import TimestampAssigner, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 
 __all__ = [
     "ByteArraySchema",

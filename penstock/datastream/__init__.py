@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.absent import missing_name
-from penstock.datastream.async_data_stream import (
-    AsyncDataStream,
-)
-from penstock.datastream.cached_data_stream import (
-    CachedDataStream,
-)
+from penstock.datastream.async_data_stream import AsyncDataStream
+from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.checkpoint_config import (
     CheckpointConfig,
     CheckpointingMode,
@@ -19,33 +15,14 @@ from penstock.datastream.checkpoint_config import (
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
-from penstock.datastream.connected_streams import (
-    BroadcastConnectedStream,
-    BroadcastStream,
-    ConnectedStreams,
-)
-from penstock.datastream.data_stream import (
-    DataStream,
-)
+from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from penstock.datastream.data_stream import DataStream
 from penstock.datastream.ends import CloseableIterator, DataStreamSink
 from penstock.datastream.environment_settings import RuntimeExecutionMode
-from penstock.datastream.iterative_stream import (
-    ConnectedIterativeStreams,
-    IterativeStream,
-)
-from penstock.datastream.joined_streams import (
-    CoGroupedStreams,
-    IntervalJoin,
-    IntervalJoined,
-    JoinedStreams,
-)
-from penstock.datastream.keyed_stream import (
-    KeyedStream,
-)
-from penstock.datastream.slot_sharing_group import (
-    MemorySize,
-    SlotSharingGroup,
-)
+from penstock.datastream.iterative_stream import ConnectedIterativeStreams, IterativeStream
+from penstock.datastream.joined_streams import CoGroupedStreams, IntervalJoin, IntervalJoined, JoinedStreams
+from penstock.datastream.keyed_stream import KeyedStream
+from penstock.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from penstock.datastream.state_backend import (
     EmbeddedRocksDBStateBackend,
     FsStateBackend,
@@ -55,16 +32,9 @@ from penstock.datastream.state_backend import (
     RocksDBStateBackend,
     StateBackend,
 )
-from penstock.datastream.stream_execution_environment import (
-    StreamExecutionEnvironment,
-)
-from penstock.datastream.windowed_stream import (
-    AllWindowedStream,
-    WindowedStream,
-)
-from penstock.driver.client import (
-    JobClient,
-)
+from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+from penstock.datastream.windowed_stream import AllWindowedStream, WindowedStream
+from penstock.driver.client import JobClient
 from penstock.functions import (
     AggregateFunction,
     AllWindowFunction,

@@ -18,12 +18,7 @@ from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import own
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.functions import (
-    AllWindowFunction,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-    WindowFunction,
-)
+from penstock.functions import AllWindowFunction, ProcessAllWindowFunction, ProcessWindowFunction, WindowFunction
 from penstock.functions.base import TimeDomain
 from penstock.functions.window import (
     CountSlidingWindowAssigner,

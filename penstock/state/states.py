@@ -13,13 +13,7 @@ from typing import Any
 
 from penstock.common.values import ATOMS, own, own_all, take
 from penstock.functions import AggregateFunction, ReduceFunction
-from penstock.functions.state import (
-    AggregatingState,
-    ListState,
-    MapState,
-    ReducingState,
-    ValueState,
-)
+from penstock.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.state.backend import NO_KEY, OperatorState
 from penstock.state.keys import normal_key, user_key
 from penstock.state.overlay import MISSING, MapTable, OverlayTable

@@ -31,14 +31,7 @@ from penstock.driver.job_master import JobMaster
 from penstock.engine.exchange_rows import SPARK_SCHEMA
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
-from penstock.errors import (
-    FINAL_ERRORS,
-    CheckpointFailedError,
-    CorruptSnapshotError,
-    JobFailedError,
-    blame,
-    from_text,
-)
+from penstock.errors import FINAL_ERRORS, CheckpointFailedError, CorruptSnapshotError, JobFailedError, blame, from_text
 from penstock.pickling import travelling
 from penstock.runtime.connection.messages import HostFailed
 from penstock.runtime.epochs.client import RegistryAddress

@@ -12,16 +12,7 @@ from penstock.driver.control.rates import bottleneck
 from penstock.service.dispatcher import tail
 from penstock.service.documents import checkpoints, vertices
 from penstock.service.documents import jobs as documents
-from penstock.service.rest.context import (
-    ERRORS,
-    Facts,
-    JobId,
-    Json,
-    TheDispatcher,
-    Vertex,
-    not_found,
-    respond,
-)
+from penstock.service.rest.context import ERRORS, Facts, JobId, Json, TheDispatcher, Vertex, not_found, respond
 from penstock.service.submission import Submission, asked_for
 from penstock.service.uploads import UploadedPrograms
 
