@@ -37,7 +37,7 @@ from penstock.driver.sources import JobSources
 from penstock.driver.waiting import EpochBounds, LatencyTracker
 from penstock.engine.host import HostJob
 from penstock.engine.messages import EpochPlan, EpochReport, TaskAck
-from penstock.errors import FencedError, PenstockError, ProtocolError
+from penstock.errors import CorruptSnapshotError, FencedError, PenstockError, ProtocolError
 from penstock.protocol.checkpoint_messages import End
 from penstock.protocol.ids import Generation, TaskId
 
@@ -149,6 +149,14 @@ class JobMaster:
 
     def recover(self) -> None:
         """Go (back) to the newest checkpoint: state, positions, and output that was promised but perhaps not made."""
+        try:
+            self._go_back()
+        except CorruptSnapshotError as error:  # nobody tries again, or asks why
+            if (cause := self.cause_of(error)) is error:
+                raise
+            raise cause from error
+
+    def _go_back(self) -> None:
         self.job_attempt += 1
         if self.storage is not None and not self.generation:  # taking over has failed before
             self.take_over()

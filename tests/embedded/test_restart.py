@@ -316,6 +316,28 @@ def test_a_replaced_driver_that_misses_a_checkpoint_says_that_it_was_replaced(si
     assert "there is no such checkpoint" in str(caught.value.__cause__)
 
 
+def test_a_driver_that_is_replaced_while_it_looks_for_a_checkpoint_says_that_it_was_replaced(sink: str) -> None:
+    """What it has found is gone when it reads it."""
+    storage = memory_storage()
+    job = counting_job(SCRIPT, sink, job=settings(restart=THREE_TIMES))
+    first = EmbeddedJob(job, master_of(job, storage))
+    first.master.on_report = lambda report: first.cancel() if report.epoch == 2 else None
+    first.run()
+
+    class Replaced(FlakyStorage):
+        def list(self, prefix: str) -> list[str]:
+            found = super().list(prefix)
+            if prefix == "checkpoints" and not newcomer.master.finished:
+                newcomer.run()
+            return found
+
+    newcomer = EmbeddedJob(job, master_of(job, storage))
+    with pytest.raises(FencedError, match="was replaced by 3") as caught:
+        EmbeddedJob(job, master_of(job, Replaced(storage, ()))).run()
+    assert newcomer.master.finished
+    assert "there is no such checkpoint" in str(caught.value.__cause__)
+
+
 def test_a_cancelled_job_stops_between_two_epochs_and_can_be_resumed(sink: str) -> None:
     storage = memory_storage()
     job = counting_job(SCRIPT, sink)

@@ -184,11 +184,13 @@ def _soon(rng: random.Random, most: int) -> int:
 
 def _storage_deed(rng: random.Random, number: int, *, last: bool) -> Deed:
     places = _WRITES if rng.random() < 0.8 else _OTHERS
-    place = rng.choice(_CHOSEN if places is _WRITES else list(_OTHERS))
+    place = rng.choice(_CHOSEN if places is _WRITES else (*_OTHERS, "look for owners"))
     harms: Iterable[Harm] = ("refused", "refused", "answer lost", "done twice", "slow")
     if places is _WRITES:
         harms = (*HARMS, "slow", "late, of the dead", "late, of the living") if place in _DECISIVE else HARMS
     harm = rng.choice(list(harms))
+    if place == "look for owners" and not last:  # between a driver's look and its leap
+        harm = "slow"
     replaces = harm == "slow" and rng.random() < 0.7 and not last
     detail = {"refused": rng.choice([1, 1, 5, 20]), "slow": rng.choice([50, 700, 700_000])}.get(harm, 1)
     then: CrashPoint = rng.choice(_NEXT)

@@ -285,7 +285,14 @@ class _Run:
         version = replace(version, removed=self.version.removed)
         dies = rng.random() < (0.85 if early else 0.6)
         left = rng.randint(1, 4)
-        points: list[CrashPoint] = ["before-manifest", "before-run", "process", "barrier", "after-manifest"]
+        points: list[CrashPoint] = [
+            "before-manifest",
+            "before-run",
+            "process",
+            "barrier",
+            "after-manifest",
+            "after-manifest",
+        ]
         point = rng.choice(points if early and rng.random() < 0.8 else list(POINTS))
         times = rng.choice([1, 2]) if point.endswith("-manifest") else rng.choice([1, 2, 2, 3, 5, 20])
         gone = _Vanishing(point, times if dies else 0)
@@ -462,10 +469,31 @@ class _Life:
         self._last_epoch = report.epoch
         if self._stop_reported:
             self._run.wrong.append(f"a stop was reported, and epoch {report.epoch} was run afterwards")
+        self._is_in_time(report)
         self._story.tell(
             f"  epoch {report.epoch} ended: {report.records_in} records in, {report.records_out} out"
             + (", a checkpoint" if report.checkpoint else "")
         )
+
+    def _is_in_time(self, report: EpochReport) -> None:
+        """Event time is not held back: by nobody but the slowest split, and by readers that have none."""
+        inputs = self._run.program.inputs
+        checkpoint = self._runtime.master.restored
+        everyone_reads = max(v["parallelism"] for v in report.vertices) <= min(len(brings.splits) for brings in inputs)
+        if checkpoint is None or checkpoint.epoch != report.epoch or not everyone_reads:
+            return
+        read = {
+            split: end
+            for brings in inputs
+            if brings.name in checkpoint.sources
+            for split, end in checkpoint.sources[brings.name].state.items()
+        }
+        due = oracle.event_time({s: r for brings in inputs for s, r in brings.records().items()}, read)
+        behind = [
+            v["name"] for v in report.vertices if "Window" in v["name"] and due is not None and v["watermark"] < due
+        ]
+        if behind:
+            self._run.wrong.append(f"event time is held back in epoch {report.epoch}: {behind} are not yet at {due}")
 
     def path_of(self, kind: str) -> str | None:
         """The newest savepoint that was reported."""
