@@ -127,27 +127,21 @@ class CheckpointStore:
         newest = self._newest_generation()
         if newest is not None and newest > manifest.generation:
             return Fenced(checkpoint_id=checkpoint, by_generation=newest)
-        if self._decide(path, data):
-            return Committed(checkpoint_id=checkpoint)
-        present = self.storage.get(path)
-        if present == data:
-            return AlreadyCommitted(checkpoint_id=checkpoint)
-        other = manifest_file.decode(present, source=self._source(path))
-        if other.generation == manifest.generation:
-            raise ProtocolError(
-                f"checkpoint {checkpoint} of generation {manifest.generation} was committed before with other content "
-                f"({self._source(path)}): a commit must be retried with the same manifest; resume from that checkpoint"
-            )
-        if other.generation < manifest.generation and checkpoint in self._orphans(self._readable_generations()):
-            # Nobody resumes from an orphan, and only the current generation gets here: its number may be used again.
-            self.storage.delete(path)
-            if self._decide(path, data):
-                return Committed(checkpoint_id=checkpoint)
+        while not self._decide(path, data):
             present = self.storage.get(path)
             if present == data:
                 return AlreadyCommitted(checkpoint_id=checkpoint)
             other = manifest_file.decode(present, source=self._source(path))
-        return Fenced(checkpoint_id=checkpoint, by_generation=other.generation)
+            if other.generation == manifest.generation:
+                raise ProtocolError(
+                    f"checkpoint {checkpoint} of generation {manifest.generation} was committed before with other content "
+                    f"({self._source(path)}): a commit must be retried with the same manifest; resume from that checkpoint"
+                )
+            if other.generation > manifest.generation or checkpoint not in self._orphans(self._readable_generations()):
+                return Fenced(checkpoint_id=checkpoint, by_generation=other.generation)
+            # Nobody resumes from an orphan, and only the current generation gets here: its number may be used again.
+            self.storage.delete(path)
+        return Committed(checkpoint_id=checkpoint)
 
     def completed(self) -> list[CheckpointId]:
         """Ids with a manifest, ascending, orphans and unreadable ones included."""

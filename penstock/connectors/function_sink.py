@@ -140,9 +140,11 @@ class _TransactionCommitter(Committer):
                 self._end(path, abort=path not in kept)
 
     def discard_after(self, epoch: int) -> None:
-        for begun, path in self._begun():
-            if begun > epoch:
-                self._end(path, abort=True)
+        behind = [path for begun, path in self._begun() if begun > epoch]
+        if behind:
+            self.still_mine()
+        for path in behind:
+            self._end(path, abort=True)
         self._recovered = True
 
     def _begun(self) -> Iterator[tuple[int, str]]:

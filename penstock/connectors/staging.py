@@ -13,7 +13,7 @@ import json
 import uuid
 import zlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -114,19 +114,29 @@ def is_done(storage: Storage | None, staged: Sequence[StagedOutput], *, sink_id:
     return storage.exists(note) or any(open_storage(str(url), create=False).exists(note) for url in elsewhere)
 
 
-def discard(storage: Storage | None, sink_id: str, *, up_to: int | None = None, after: int | None = None) -> None:
+def discard(
+    storage: Storage | None,
+    sink_id: str,
+    *,
+    up_to: int | None = None,
+    after: int | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Remove files staged by epochs up to one that is committed (leftovers of failed attempts among them), or by epochs
-    after the one a job goes back to. Of notes that a commit is done, the newest stay."""
+    after the one a job goes back to. Of notes that a commit is done, the newest stay. `check` comes between look and removal."""
     if storage is None:
         return
-    notes = []
+    notes, unneeded = [], []
     for path in storage.list(_folder(sink_id)):
         epoch = int(path.rpartition("/")[2].partition("-")[0])
         if _DONE in path.rpartition("/")[2]:
             notes.append((epoch, path))
         elif (up_to is not None and epoch <= up_to) or (after is not None and epoch > after):
-            storage.delete(path)
-    for _, path in sorted(notes)[:-_REMEMBERED]:
+            unneeded.append(path)
+    unneeded += [path for _, path in sorted(notes)[:-_REMEMBERED]]
+    if unneeded:
+        check()
+    for path in unneeded:
         storage.delete(path)
 
 
@@ -220,4 +230,4 @@ class StagedCommitter(Committer):
             raise
 
     def discard_after(self, epoch: int) -> None:
-        discard(self.storage, self.sink_id, after=epoch)
+        discard(self.storage, self.sink_id, after=epoch, check=self.still_mine)

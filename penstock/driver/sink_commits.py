@@ -140,6 +140,7 @@ class SinkCommits:
             raise ProtocolError(f"output behind epoch {epoch} was to be discarded with {start!r}, which is of later")
         start.check()
         for committer in self.committers.values():
+            committer.still_mine = start.check  # type: ignore[method-assign]
             with contextlib.suppress(Exception):  # its commit meets that again, if there is anything to commit
                 committer.take_over()
         failed: list[Exception] = []

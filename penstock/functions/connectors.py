@@ -197,7 +197,11 @@ class Committer(ABC):
         when trying again is of no use: the job ends, and commits this when it is started again."""
 
     def discard_after(self, epoch: int) -> None:  # noqa: B027 - optional hook
-        """Called at (re)start: output staged by epochs later than `epoch` belongs to no checkpoint."""
+        """Called at (re)start: output staged by epochs later than `epoch` belongs to no checkpoint. Look for it, call `still_mine`,
+        discard what was found: a newer driver may have come before the look, and what it stages is its own."""
+
+    def still_mine(self) -> None:  # noqa: B027 - set by the driver
+        """FencedError if another driver has the job by now. Without a driver nobody has."""
 
     def close(self) -> None:  # noqa: B027 - optional hook
         """Release clients and handles."""

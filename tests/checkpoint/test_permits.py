@@ -16,9 +16,12 @@ import pytest
 
 from penstock.checkpoint import layout
 from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest_file import encode
 from penstock.checkpoint.ownership import OwnerInfo, Ownership, StartPermit, acquire, renew
-from penstock.checkpoint.storage import ObjectStorage
+from penstock.checkpoint.storage import ObjectStorage, Storage
 from penstock.checkpoint.store import CheckpointStore, Committed, Fenced, KeptAll
+from penstock.connectors.files.commit import FileCommitter, staging_folder
+from penstock.connectors.staging import StagedCommitter, stage
 from penstock.driver.plan_log import PlanLog
 from penstock.driver.recovery import import_savepoint
 from penstock.driver.sink_commits import SinkCommits
@@ -27,6 +30,7 @@ from penstock.errors import FencedError, ProtocolError
 from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
 from penstock.protocol.checkpoint_messages import ManifestPermit
 from penstock.protocol.ids import CheckpointId, Generation
+from penstock.testing import FlakyStorage
 from tests.checkpoint.permits import commit, permit_for
 
 PRODUCT = Path(__file__).parents[2] / "penstock"
@@ -151,9 +155,9 @@ class _Discards(Sink, Committer):
         self.calls.append(f"discard_after {epoch}")
 
 
-def sinks(sink: _Discards) -> SinkCommits:
+def sinks(sink: _Discards, storage: Storage | None = None) -> SinkCommits:
     return SinkCommits(
-        {"sink": sink}, None, reach=lambda point, epoch: None, timeout_ms=1, now_ms=lambda: 0,
+        {"sink": sink}, storage, reach=lambda point, epoch: None, timeout_ms=1, now_ms=lambda: 0,
         latency=LatencyTracker.__new__(LatencyTracker),
     )  # fmt: skip
 
@@ -194,6 +198,69 @@ def test_a_driver_that_was_replaced_discards_nothing_staged(store: CheckpointSto
     with pytest.raises(FencedError, match="replaced by 2"):
         sinks(sink).recover(None, 0, start)
     assert sink.calls == []
+
+
+class _Stages(_Discards):
+    def create_committer(self, sink_id: str) -> Committer:
+        return _NoTarget(sink_id)
+
+
+class _NoTarget(StagedCommitter):
+    def commit_staged(self, epoch: int, name: str, staged: object) -> None:
+        raise NotImplementedError
+
+
+def test_a_driver_that_is_replaced_before_it_looks_for_what_is_staged_discards_nothing(store: CheckpointStore) -> None:
+    """It was the newest when it asked. What it finds afterwards is its successor's, who may have promised it."""
+
+    class Paused(FlakyStorage):
+        def list(self, prefix: str) -> list[str]:
+            driver(store, 2)
+            stage(bytes(20_000), store.storage, job_id="j", sink_id="sink", epoch=1, subtask=0)
+            return super().list(prefix)
+
+    start = store.begin(driver(store, 1), None)
+    with pytest.raises(FencedError, match="replaced by 2"):
+        sinks(_Stages(), Paused(store.storage, ())).recover(None, 0, start)
+    assert len(store.storage.list("staged")) == 1
+
+
+def test_a_driver_that_is_replaced_before_it_looks_for_staged_files_discards_none(tmp_path: Path) -> None:
+    committer = FileCommitter(str(tmp_path), "sink")
+    staged = Path(staging_folder(str(tmp_path), "sink")) / "00000001-0-x"
+    staged.parent.mkdir(parents=True)
+    staged.write_text("promised")
+
+    def replaced() -> None:
+        raise FencedError("replaced")
+
+    committer.still_mine = replaced  # type: ignore[method-assign]
+    with pytest.raises(FencedError):
+        committer.discard_after(0)
+    assert staged.exists()
+    FileCommitter(str(tmp_path), "sink").discard_after(0)
+    assert not staged.exists()
+
+
+def test_manifests_of_older_drivers_that_appear_one_after_the_other_all_give_way(store: CheckpointStore) -> None:
+    """Two drivers have died while their manifest was on its way; the second appears when the first has been deleted."""
+
+    class Late(FlakyStorage):
+        def delete(self, path: str) -> None:
+            super().delete(path)
+            if not late:
+                late.append(path)
+                store.storage.put(path, encode(manifest(3, 1)))
+
+    late: list[str] = []
+    for pid in (1, 2):
+        store.begin(driver(store, pid), None)
+    store.storage.put(layout.checkpoint_manifest(3), encode(manifest(3, 2)))
+    third = CheckpointStore(Late(store.storage, ()), retained=1)
+    third.begin(driver(store, 3), None)
+    assert isinstance(commit(third, manifest(3, 3)), Committed)
+    assert late
+    assert store.load(3).generation == 3
 
 
 def test_a_savepoint_becomes_no_checkpoint_without_a_start(store: CheckpointStore, tmp_path: Path) -> None:

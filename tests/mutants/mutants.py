@@ -85,9 +85,43 @@ _CHECKPOINTS: Final = (
     Mutant(
         name="a driver that was replaced discards what is staged",
         file="penstock/driver/sink_commits.py",
-        old="        start.check()\n",
-        new="",
+        old=(
+            "        start.check()\n        for committer in self.committers.values():\n"
+            "            committer.still_mine = start.check  # type: ignore[method-assign]\n"
+        ),
+        new="        for committer in self.committers.values():\n",
         tests=("tests/checkpoint/test_permits.py::test_a_driver_that_was_replaced_discards_nothing_staged",),
+    ),
+    Mutant(
+        name="a driver that is replaced before it looks for staged output discards it",
+        file="penstock/connectors/staging.py",
+        old="    if unneeded:\n        check()\n",
+        new="",
+        tests=(
+            "tests/checkpoint/test_permits.py::test_a_driver_that_is_replaced_before_it_looks_for_what_is_staged_discards_nothing",
+        ),
+    ),
+    Mutant(
+        name="one late manifest gives way, and a second ends the job",
+        file="penstock/checkpoint/store.py",
+        old="            self.storage.delete(path)\n        return Committed(",
+        new=(
+            "            self.storage.delete(path)\n            if not self._decide(path, data):\n"
+            "                return Fenced(checkpoint_id=checkpoint, by_generation=other.generation)\n"
+            "            break\n        return Committed("
+        ),
+        tests=(
+            "tests/checkpoint/test_permits.py::test_manifests_of_older_drivers_that_appear_one_after_the_other_all_give_way",
+        ),
+    ),
+    Mutant(
+        name="a driver that is replaced before it has begun blames its files",
+        file="penstock/driver/job_master.py",
+        old="            if (cause := self.cause_of(error)) is error:\n",
+        new="            cause = error\n            if True:\n",
+        tests=(
+            "tests/embedded/test_restart.py::test_a_driver_that_is_replaced_while_it_looks_for_a_checkpoint_says_that_it_was_replaced",
+        ),
     ),
     Mutant(
         name="output is committed by a driver replaced while it wrote its manifest",

@@ -64,9 +64,11 @@ class FileCommitter(Committer):
         self._drop_failed_attempts({file.epoch for file in staged})
 
     def discard_after(self, epoch: int) -> None:
-        for staged_epoch, path in self._staged_files():
-            if staged_epoch > epoch:
-                _unlink(path)
+        behind = [path for staged_epoch, path in self._staged_files() if staged_epoch > epoch]
+        if behind:
+            self.still_mine()
+        for path in behind:
+            _unlink(path)
 
     def _publish(self, file: StagedFile, listed: set[str]) -> None:
         staged, final = os.path.join(self._base, file.staged), os.path.join(self._base, file.final)
