@@ -184,7 +184,7 @@ def _soon(rng: random.Random, most: int) -> int:
 
 def _storage_deed(rng: random.Random, number: int, *, last: bool) -> Deed:
     places = _WRITES if rng.random() < 0.8 else _OTHERS
-    place = rng.choice(_CHOSEN if places is _WRITES else (*_OTHERS, "look for owners"))
+    place = rng.choice(_CHOSEN if places is _WRITES else (*_OTHERS, *["look for owners"] * 2))
     harms: Iterable[Harm] = ("refused", "refused", "answer lost", "done twice", "slow")
     if places is _WRITES:
         harms = (*HARMS, "slow", "late, of the dead", "late, of the living") if place in _DECISIVE else HARMS
@@ -197,10 +197,11 @@ def _storage_deed(rng: random.Random, number: int, *, last: bool) -> Deed:
     likely = 0.5 if harm == "late, of the living" else 0.8
     dies_again = rng.random() < likely and place in _DECISIVE and (harm.startswith("late") or replaces)
     of_kind = place in _DECISIVE and rng.random() < 0.4
+    soon = _soon(rng, places[place])
     return Deed(
         number=number,
         place=place,
-        occurrence=_soon(rng, places[place]),
+        occurrence=rng.choice([5, 5, 6, 6, 7, soon]) if place == "look for owners" else soon,
         act=harm,
         detail=rng.randrange(1_000_000) if replaces else detail,
         delay=rng.choice([1, 1, 2, 3] if of_kind else [1, 5, 8, 10, 12, 14, 16, 18, 20, 25, 30, 40, 100]),

@@ -80,12 +80,12 @@ def price_of(record_id: str) -> str:
     return f"123456789012345678901234567890.{_place(record_id)[1] % 10}"
 
 
-def event_time(splits: Mapping[str, Sequence[Record]], read: Mapping[str, int]) -> int | None:
+def event_time(splits: Iterable[tuple[Sequence[Record], int]]) -> int | None:
     """Where it has come to when so many records of each split are read: right before the last one of the slowest that goes on.
     None: one has brought nothing yet, or none goes on."""
-    slowest = [splits[split][end - 1][2] if end else None for split, end in read.items() if end < len(splits[split])]
-    known = [at for at in slowest if at is not None]
-    return min(known) - 1 if known and len(known) == len(slowest) else None
+    last = [records[read - 1][2] if read else None for records, read in splits if read < len(records)]
+    known = [at for at in last if at is not None]
+    return min(known) - 1 if known and len(known) == len(last) else None
 
 
 def judge(truth: Truth, visible: Mapping[str, list[Any]]) -> Verdict:
