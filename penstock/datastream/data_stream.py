@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow.compute as pc
 
@@ -20,6 +20,7 @@ from penstock.datastream.program import (
     LeftBehind,
     Origin,
     ProgramEdge,
+    Record,
     captured,
     check_function,
     describe,
@@ -57,8 +58,11 @@ if TYPE_CHECKING:
     from penstock.datastream.windowed_stream import AllWindowedStream
     from penstock.functions.window import WindowAssigner
 
+R = TypeVar("R")
+K = TypeVar("K")
 
-class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
+
+class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[Record]):
     """A stream of records in a program under construction. Every verb adds an operator and returns the stream behind
     it; nothing runs before `execute`.
 
@@ -121,7 +125,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         shape = "" if self._partitioner is None else f", partitioned by {self._partitioner.name}"
         return table(f"{type(self).__name__}{shape}", ("operator", "kind", "uid", "parallelism", "type"), rows)
 
-    def set_max_parallelism(self, max_parallelism: int) -> DataStream:
+    def set_max_parallelism(self, max_parallelism: int) -> DataStream[Record]:
         """How wide this operator may become. The number of key groups is the job's: `env.set_max_parallelism`."""
         if max_parallelism < 1:
             raise JobDefinitionError(
@@ -130,16 +134,16 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         self._node.max_parallelism = max_parallelism
         return self
 
-    def _not_parallel(self) -> DataStream:
+    def _not_parallel(self) -> DataStream[Record]:
         """An operator that is one subtask by its nature."""
         self._node.max_parallelism = 1
         return self
 
-    def force_non_parallel(self) -> DataStream:
+    def force_non_parallel(self) -> DataStream[Record]:
         """One subtask, now and after every rescaling."""
         return self.set_parallelism(1).set_max_parallelism(1)
 
-    def set_buffer_timeout(self, timeout_millis: int) -> DataStream:
+    def set_buffer_timeout(self, timeout_millis: int) -> DataStream[Record]:
         """Accepted without effect: records travel in blocks, and all of an epoch's are sent before it ends."""
         if timeout_millis < -1:
             raise JobDefinitionError(
@@ -147,7 +151,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
             )
         return self
 
-    def start_new_chain(self) -> DataStream:
+    def start_new_chain(self) -> DataStream[Record]:
         """Starts a chain with this operator: it does not run in one task with the operators before it."""
         self._node.head = True
         return self
@@ -202,6 +206,15 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
                 )
             )
 
+    @overload
+    def map(self, func: MapFunction, output_type: TypeInformation | None = None) -> DataStream: ...
+
+    @overload
+    def map(self, func: Callable[[Record], R]) -> DataStream[R]: ...
+
+    @overload  # a record of a declared type is what the type makes of it: a Row, where the function gave a dict
+    def map(self, func: Callable[[Record], Any], output_type: TypeInformation | None) -> DataStream: ...
+
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None) -> DataStream:
         """Calls `func` once for each record and emits the result.
 
@@ -211,6 +224,15 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         """
         check_function(func, MapFunction, "map")
         return self._apply("Map", MapOperator(func, self._type), output_type)
+
+    @overload
+    def flat_map(self, func: FlatMapFunction, output_type: TypeInformation | None = None) -> DataStream: ...
+
+    @overload
+    def flat_map(self, func: Callable[[Record], Iterable[R] | None]) -> DataStream[R]: ...
+
+    @overload
+    def flat_map(self, func: Callable[[Record], Any], output_type: TypeInformation | None) -> DataStream: ...
 
     def flat_map(
         self, func: Callable[[Any], Any] | FlatMapFunction, output_type: TypeInformation | None = None
@@ -225,7 +247,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         check_function(func, FlatMapFunction, "flat_map")
         return self._apply("FlatMap", FlatMapOperator(func, self._type), output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction | pc.Expression) -> DataStream:
+    def filter(self, func: Callable[[Record], Any] | FilterFunction | pc.Expression) -> DataStream[Record]:
         """Keeps the records for which `func` is true: a function, or an expression over columns such as
         `pc.field("amount") > 3` of pyarrow.compute, which is evaluated on whole blocks (false and null drop a record)."""
         if isinstance(func, pc.Expression):
@@ -247,12 +269,27 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
             raise JobDefinitionError(f"process takes a ProcessFunction, not {what(func)}")
         return self._apply("Process", ProcessOperator(func, None, self._type), output_type)
 
+    @overload
+    def key_by(
+        self, key_selector: KeySelector, key_type: TypeInformation | None = None
+    ) -> KeyedStream[Record, Any]: ...
+
+    @overload
+    def key_by(
+        self, key_selector: str | list[str], key_type: TypeInformation | str | None = None, *more_columns: str
+    ) -> KeyedStream[Record, Any]: ...
+
+    @overload
+    def key_by(
+        self, key_selector: Callable[[Record], K], key_type: TypeInformation | None = None
+    ) -> KeyedStream[Record, K]: ...
+
     def key_by(
         self,
         key_selector: Callable[[Any], Any] | KeySelector | str | list[str],
         key_type: TypeInformation | str | None = None,
         *more_columns: str,
-    ) -> KeyedStream:
+    ) -> KeyedStream[Record, Any]:
         """Keys by a function of the record or by column names: `key_by("user")`, `key_by("user", "page")`. Columns of a
         columnar stream are read as columns; of other records they are fields, entries or attributes."""
         from penstock.datastream.keyed_stream import KeyedStream
@@ -263,7 +300,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         selector = captured(selectors.key_selector(key_selector, self._type, declared), "the key selector of key_by")
         return KeyedStream(self._env, self._origins, self._type, selector, key_type)  # type: ignore[arg-type]
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[Record]) -> DataStream[Record]:
         """The records of all streams, of one type. Keys do not count: call key_by() after it."""
         origins = list(self._origins)
         for stream in streams:
@@ -352,7 +389,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
             )
         return DataStream(self._env, [Origin(node, output_tag.tag_id)], output_tag.type_info)
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[Record]:
         """Gives every record the timestamp of the strategy's assigner and generates watermarks behind it. A strategy
         with watermark alignment is refused: it belongs to `from_source`.
 
@@ -402,14 +439,14 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
         function = rolling.Projection(tuple(positions))
         return self._apply("Projection", MapOperator(function))
 
-    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[Record]:
         """Windows of `size` records of the whole stream; with `slide` one is opened every `slide` records. Only full
         ones fire."""
         from penstock.datastream.windowed_stream import count_windows
 
         return self.window_all(count_windows(size, slide))
 
-    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream[Record]:
         """Windows over the whole stream, without keys. One subtask does all the work; `key_by(...).window(...)` is
         parallel.
         """
@@ -417,7 +454,7 @@ class DataStream(OperatorSettings, PartitioningVerbs, ColumnVerbs, Ends):
 
         return AllWindowedStream(self, window_assigner)
 
-    def _partitioned(self, partitioner: p.Partitioner) -> DataStream:
+    def _partitioned(self, partitioner: p.Partitioner) -> DataStream[Record]:
         return DataStream(self._env, self._origins, self._type, partitioner)
 
     def cache(self) -> CachedDataStream:

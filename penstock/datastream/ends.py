@@ -5,14 +5,14 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.connectors import program
 from penstock.connectors.function_sink import FunctionSink
 from penstock.connectors.program import CollectSink, PrintSink
 from penstock.datastream.placement import OperatorSettings
-from penstock.datastream.program import Origin, what
+from penstock.datastream.program import Origin, Record, what
 from penstock.errors import JobDefinitionError
 from penstock.functions import SinkFunction, TwoPhaseCommitSinkFunction
 from penstock.functions.connectors import Sink
@@ -36,7 +36,7 @@ class DataStreamSink(OperatorSettings):
         return self._sink_node
 
 
-class Ends:
+class Ends(Generic[Record]):
     """The verbs of a DataStream that end it, in a sink or in this program."""
 
     _env: StreamExecutionEnvironment
@@ -89,36 +89,38 @@ class Ends:
         return DataStreamSink(stream._node)
 
     @overload
-    def execute_and_collect(self, job_execution_name: str | None = None, limit: None = None) -> CloseableIterator: ...
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: None = None
+    ) -> CloseableIterator[Record]: ...
 
     @overload
-    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[Any]: ...
+    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[Record]: ...
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator | list[Any]:
+    ) -> CloseableIterator[Record] | list[Record]:
         """Run the job and iterate over this stream's records as they are committed; with a limit, a list of that many."""
         sink = CollectSink()
         node = self._sink(sink, "Sink: Collect")._node
-        iterator = collect(self._env, node.operator_id, job_execution_name)
+        iterator: CloseableIterator[Record] = collect(self._env, node.operator_id, job_execution_name)
         if limit is None:
             return iterator
         with iterator:
             return [value for value, _ in zip(iterator, range(limit), strict=False)]
 
 
-class CloseableIterator:
+class CloseableIterator(Generic[Record]):
     """Iterate to the end, or close early: closing cancels the job."""
 
-    def __init__(self, client: JobClient, sink_id: str, batches: queue.SimpleQueue[list[Any] | None]) -> None:
+    def __init__(self, client: JobClient, sink_id: str, batches: queue.SimpleQueue[list[Record] | None]) -> None:
         self._client, self._sink_id, self._batches = client, sink_id, batches
-        self._current: Iterator[Any] = iter(())
+        self._current: Iterator[Record] = iter(())
         self._closed = False
 
-    def __iter__(self) -> CloseableIterator:
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Record:
         while True:
             for value in self._current:
                 return value
@@ -131,7 +133,7 @@ class CloseableIterator:
                 raise StopIteration
             self._current = iter(batch)
 
-    def next(self) -> Any:
+    def next(self) -> Record:
         """The next record; waits for it, and raises StopIteration at the end of the job."""
         return next(self)
 
@@ -147,7 +149,7 @@ class CloseableIterator:
         self._closed = True
         program.deliveries.pop(self._sink_id, None)
 
-    def __enter__(self) -> CloseableIterator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -156,7 +158,7 @@ class CloseableIterator:
         self.close()
 
 
-def collect(env: StreamExecutionEnvironment, sink_id: str, job_name: str | None) -> CloseableIterator:
+def collect(env: StreamExecutionEnvironment, sink_id: str, job_name: str | None) -> CloseableIterator[Any]:
     """Starts the program and iterates over the records that the CollectSink `sink_id` delivers."""
     batches: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
     program.deliveries[sink_id] = lambda epoch, values: batches.put(values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
@@ -23,6 +23,8 @@ from penstock.protocol.ids import NodeId
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+R = TypeVar("R")
+
 
 class EnvironmentSources:
     """Part of `StreamExecutionEnvironment`."""
@@ -39,6 +41,12 @@ class EnvironmentSources:
             self, operator: SourceOperator, name: str, parallelism: int, type_info: TypeInformation | None
         ) -> DataStream: ...
 
+    @overload
+    def from_collection(self, collection: Sequence[R]) -> DataStream[R]: ...
+
+    @overload
+    def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None) -> DataStream: ...
+
     def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None = None) -> DataStream:
         """A bounded stream of the given values; not parallel, as in Flink."""
         source = CollectionSource(list(collection), type_info)
@@ -46,7 +54,7 @@ class EnvironmentSources:
             SourceOperator(source, WatermarkStrategy.no_watermarks()), "Collection Source", 1, type_info
         )._not_parallel()
 
-    def from_sequence(self, start: int, end: int) -> DataStream:
+    def from_sequence(self, start: int, end: int) -> DataStream[int]:
         """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order."""
         if start > end:
             raise JobDefinitionError(f"from_sequence: the start ({start}) must not be above the end ({end})")
@@ -55,7 +63,7 @@ class EnvironmentSources:
         )
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
 
-    def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream:
+    def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream[str]:
         """The lines of a file, or of the files of a folder, as they are now. `FileSource.text` has more options."""
         source = FileSource.text(file_path, charset_name, type_info=Types.STRING())
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
@@ -68,7 +76,7 @@ class EnvironmentSources:
         max_retry: int = 0,
         *,
         receive_log: str | os.PathLike[str] | None = None,
-    ) -> DataStream:
+    ) -> DataStream[str]:
         """Text from a TCP server (Java's socketTextStream; not in PyFlink). Not parallel; timestamps are the time of receipt.
 
         A socket cannot be asked again. With `receive_log`, a folder of this source's own that every slot can read, a

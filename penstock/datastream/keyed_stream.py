@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.datastream.data_stream import DataStream
-from penstock.datastream.program import Origin, check_function, describe, what
+from penstock.datastream.program import Key, Origin, Record, check_function, describe, what
 from penstock.errors import JobDefinitionError
 from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
 from penstock.graph import partitioner as p
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.functions.window import WindowAssigner
 
 
-class KeyedStream(DataStream):
+class KeyedStream(DataStream[Record], Generic[Record, Key]):
     """A stream whose records have keys: state, timers and windows behind it belong to one key each. Made by
     `DataStream.key_by`.
 
@@ -79,7 +79,7 @@ class KeyedStream(DataStream):
             "KeyedProcess", ProcessOperator(func, self._selector, self._type), output_type, stateful=True
         )
 
-    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+    def reduce(self, func: Callable[[Record, Record], Record] | ReduceFunction) -> DataStream[Record]:
         """For each record, folds it into the key's value with `func(value, record)`, and emits and keeps the result.
         The first record of a key is its first value.
 
@@ -90,29 +90,29 @@ class KeyedStream(DataStream):
         check_function(func, ReduceFunction, "reduce")
         return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
 
-    def _accumulate(self, position: int | str, acc_type: AccumulateType) -> DataStream:
+    def _accumulate(self, position: int | str, acc_type: AccumulateType) -> DataStream[Record]:
         verb = acc_type.name.lower()
         function = _ROLLING[acc_type](rolling.check_field(position, verb))
         operator = KeyedReduceOperator(function, self._selector, self._type)
         return self._apply(verb.title(), operator, self._type, stateful=True)
 
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+    def sum(self, position_to_sum: int | str = 0) -> DataStream[Record]:
         """The running sum of a field; the other fields are those of the key's first record."""
         return self._accumulate(position_to_sum, self.AccumulateType.SUM)
 
-    def min(self, position_to_min: int | str = 0) -> DataStream:
+    def min(self, position_to_min: int | str = 0) -> DataStream[Record]:
         """The smallest value of a field so far; the other fields are those of the key's first record."""
         return self._accumulate(position_to_min, self.AccumulateType.MIN)
 
-    def max(self, position_to_max: int | str = 0) -> DataStream:
+    def max(self, position_to_max: int | str = 0) -> DataStream[Record]:
         """The largest value of a field so far; the other fields are those of the key's first record."""
         return self._accumulate(position_to_max, self.AccumulateType.MAX)
 
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream[Record]:
         """The record with the smallest value of a field so far; the first one of several."""
         return self._accumulate(position_to_min_by, self.AccumulateType.MIN_BY)
 
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream[Record]:
         """The record with the largest value of a field so far; the first one of several."""
         return self._accumulate(position_to_max_by, self.AccumulateType.MAX_BY)
 
@@ -122,13 +122,13 @@ class KeyedStream(DataStream):
 
         return IntervalJoin(self, other_stream)
 
-    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream[Record, Key]:
         """Windows of `size` records of a key; with `slide` one is opened every `slide` records. Only full ones fire."""
         from penstock.datastream.windowed_stream import count_windows
 
         return self.window(count_windows(size, slide))
 
-    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream[Record, Key]:
         """Puts the records of each key into windows; `reduce`, `aggregate`, `apply`, `process` or `agg` says what is
         computed.
         """
@@ -136,7 +136,7 @@ class KeyedStream(DataStream):
 
         return WindowedStream(self, window_assigner)
 
-    def _partitioned(self, partitioner: p.Partitioner) -> DataStream:
+    def _partitioned(self, partitioner: p.Partitioner) -> DataStream[Record]:
         raise JobDefinitionError(
             f"{partitioner.name.lower()}() on a keyed stream would tear its keys apart: partition before key_by(), or after the "
             "operator that uses the keys"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
-from penstock.datastream.program import captured, check_function
+from penstock.datastream.program import Record, captured, check_function
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
 from penstock.errors import JobDefinitionError
 from penstock.functions import KeySelector, Partitioner
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from penstock.functions.state import MapStateDescriptor
 
 
-class PartitioningVerbs:
+class PartitioningVerbs(Generic[Record]):
     """The verbs of a DataStream that say how its records reach the subtasks of the next operator."""
 
     if TYPE_CHECKING:
 
-        def _partitioned(self, partitioner: p.Partitioner) -> DataStream: ...
+        def _partitioned(self, partitioner: p.Partitioner) -> DataStream[Record]: ...
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[Record]:
         """Deals the records round robin to all subtasks of the next operator: an even load."""
         return self._partitioned(p.Rebalance())
 
-    def rescale(self) -> DataStream:
+    def rescale(self) -> DataStream[Record]:
         """Deals the records round robin to a group of the next subtasks: an even load without all-to-all traffic."""
         return self._partitioned(p.Rescale())
 
-    def shuffle(self) -> DataStream:
+    def shuffle(self) -> DataStream[Record]:
         """Sends each record to a subtask chosen at random."""
         return self._partitioned(p.Shuffle())
 
-    def forward(self) -> DataStream:
+    def forward(self) -> DataStream[Record]:
         """Sends records to the subtask with the same index. Refused when the job is built if the parallelisms
         differ.
         """
         return self._partitioned(p.Forward())
 
     @overload
-    def broadcast(self) -> DataStream: ...
+    def broadcast(self) -> DataStream[Record]: ...
 
     @overload
     def broadcast(
@@ -57,7 +57,7 @@ class PartitioningVerbs:
         self,
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> DataStream | BroadcastStream:
+    ) -> DataStream[Record] | BroadcastStream:
         """Every record to every subtask; with descriptors, for the broadcast state of the stream this one is connected
         with."""
         partitioned = self._partitioned(p.Broadcast())
@@ -67,7 +67,7 @@ class PartitioningVerbs:
 
         return BroadcastStream(partitioned, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
-    def global_(self) -> DataStream:
+    def global_(self) -> DataStream[Record]:
         """Sends all records to the first subtask of the next operator."""
         return self._partitioned(p.Global())
 
@@ -75,7 +75,7 @@ class PartitioningVerbs:
         self,
         partitioner: Callable[[Any, int], int] | Partitioner,
         key_selector: Callable[[Any], Any] | KeySelector,
-    ) -> DataStream:
+    ) -> DataStream[Record]:
         """Sends each record to subtask `partitioner(key, number of subtasks)`. Both functions must always give the
         same answer for the same record.
 

@@ -36,9 +36,17 @@ from penstock.operators.base import Operator
 from penstock.protocol.ids import NodeId
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.data_stream import DataStream
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+    # Of records and of keys. `DataStream` without a parameter is `DataStream[Any]`.
+    Record = TypeVarWithDefault("Record", default=Any)
+    Key = TypeVarWithDefault("Key", default=Any)
+else:  # Python 3.13 is the first whose own TypeVar has defaults; only type checkers ask for them
+    Record, Key = TypeVar("Record"), TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.datastream.column_verbs import gives_columns
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.keyed_stream import KeyedStream
-from penstock.datastream.program import captured, describe, what
+from penstock.datastream.program import Key, Record, captured, describe, what
 from penstock.errors import JobDefinitionError
 from penstock.functions import (
     AggregateFunction,
@@ -57,12 +57,12 @@ F = TypeVar("F")  # the kind of window function
 P = TypeVar("P")  # the kind of process window function
 
 
-class _Windowed(Generic[F, P]):
+class _Windowed(Generic[F, P, Record]):
     """What keyed and all-windows share."""
 
     _kind = "Window"
 
-    def __init__(self, stream: DataStream, assigner: WindowAssigner[Any, Any], selector: Any) -> None:
+    def __init__(self, stream: DataStream[Record], assigner: WindowAssigner[Any, Any], selector: Any) -> None:
         if not isinstance(assigner, WindowAssigner):
             raise JobDefinitionError(
                 f"window of the stream from {describe(stream._origins)} takes a WindowAssigner, not {what(assigner)}"
@@ -157,9 +157,20 @@ class _Windowed(Generic[F, P]):
         )
         return result if self._selector is not None else result._not_parallel()
 
+    @overload
+    def reduce(self, reduce_function: Callable[[Record, Record], Record] | ReduceFunction) -> DataStream[Record]: ...
+
+    @overload
     def reduce(
         self,
-        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        reduce_function: Callable[[Record, Record], Record] | ReduceFunction,
+        window_function: F | P | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream: ...
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Record, Record], Record] | ReduceFunction,
         window_function: F | P | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
@@ -198,7 +209,10 @@ class _Windowed(Generic[F, P]):
         return self._window(process_window_function, ListContents(), output_type)
 
 
-class WindowedStream(_Windowed[WindowFunction[Any, Any, Any, Any], ProcessWindowFunction[Any, Any, Any, Any]]):
+class WindowedStream(
+    _Windowed[WindowFunction[Any, Any, Any, Any], ProcessWindowFunction[Any, Any, Any, Any], Record],
+    Generic[Record, Key],
+):
     """The windows of a keyed stream. The verbs that return Self refine the windows; the others say what is computed,
     once.
 
@@ -214,7 +228,7 @@ class WindowedStream(_Windowed[WindowFunction[Any, Any, Any, Any], ProcessWindow
         )
     """
 
-    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, keyed_stream: KeyedStream[Record, Key], window_assigner: WindowAssigner[Any, Any]) -> None:
         super().__init__(keyed_stream, window_assigner, keyed_stream._selector)
 
     def agg(self, **aggregates: Aggregate) -> DataStream:
@@ -225,12 +239,12 @@ class WindowedStream(_Windowed[WindowFunction[Any, Any, Any, Any], ProcessWindow
         return aggregate(self, aggregates)
 
 
-class AllWindowedStream(_Windowed[AllWindowFunction[Any, Any, Any], ProcessAllWindowFunction[Any, Any, Any]]):
+class AllWindowedStream(_Windowed[AllWindowFunction[Any, Any, Any], ProcessAllWindowFunction[Any, Any, Any], Record]):
     """The windows of a stream without keys, in one subtask. The verbs are those of WindowedStream, without the key."""
 
     _kind = "WindowAll"
 
-    def __init__(self, stream: DataStream, assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, stream: DataStream[Record], assigner: WindowAssigner[Any, Any]) -> None:
         gathered = DataStream(stream._env, stream._origins, stream._type, Global())
         super().__init__(gathered, assigner, None)
 

@@ -543,11 +543,11 @@ def test_partitioning_a_keyed_stream_is_refused(numbers: DataStream) -> None:
 
 def test_functions_are_checked_where_they_are_given(env: StreamExecutionEnvironment, numbers: DataStream) -> None:
     with pytest.raises(JobDefinitionError, match="map takes a function or a MapFunction, not a int"):
-        numbers.map(3)  # type: ignore[arg-type]
+        numbers.map(3)  # type: ignore[call-overload]
     with pytest.raises(JobDefinitionError, match="partition_custom takes a function or a Partitioner"):
         numbers.partition_custom(3, lambda n: n)  # type: ignore[arg-type]
     with pytest.raises(JobDefinitionError, match="key_by takes a function"):
-        numbers.key_by(3)  # type: ignore[arg-type]
+        numbers.key_by(3)  # type: ignore[call-overload]
     with pytest.raises(JobDefinitionError, match="sink_to takes a Penstock sink"):
         numbers.sink_to(print)  # type: ignore[arg-type]
     with pytest.raises(JobDefinitionError, match="from_source of 'numbers' takes a WatermarkStrategy, not a Duration"):

@@ -260,10 +260,14 @@ def test_another_rolling_aggregate_is_refused(other: str, request: pytest.Fixtur
 # ---------------------------------------------------------------- on request, as in Flink
 
 
+def keyed_times(row: Any) -> tuple[Any, tuple[Any, ...]]:
+    return row.k, (row.t,)
+
+
 def reduced(size: int) -> Build:
     """Values and when they came, in windows of rows."""
     return lambda rows: (
-        rows.map(lambda row: (row.k, (row.t,)))
+        rows.map(keyed_times)
         .uid("pairs")
         .key_by(lambda pair: pair[0])
         .window(tumbling(size))
