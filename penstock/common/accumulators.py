@@ -24,7 +24,7 @@ class Accumulator(ABC, Generic[V, R]):
 
     @abstractmethod
     def get_local_value(self) -> R:
-        """What this subtask has added so far; of a merged one, the result."""
+        """The value that this subtask has added up so far; of a merged accumulator, the result."""
 
     @abstractmethod
     def reset_local(self) -> None:

@@ -33,7 +33,7 @@ class TypeInformation(Explaining):
         return obj
 
     def from_internal_type(self, obj: Any) -> Any:
-        """What Arrow's `to_pylist` gives back, as the user's value."""
+        """Makes the user's value of one that Arrow's `to_pylist` gave."""
         return obj
 
     def _structure(self) -> tuple[Any, ...]:
@@ -99,7 +99,7 @@ class BasicTypeInfo(TypeInformation):
 
 
 class DateTypeInfo(TypeInformation):
-    """`datetime.date`."""
+    """The type of `datetime.date`."""
 
     def to_arrow(self) -> pa.DataType | None:
         return pa.date32()

@@ -40,7 +40,7 @@ class _ElementsTypeInfo(TypeInformation):
 
 
 class ListTypeInfo(_ElementsTypeInfo):
-    """A list."""
+    """The type of a list whose elements have one type."""
 
     @property
     def elem_type(self) -> TypeInformation:
@@ -76,7 +76,7 @@ class ObjectArrayTypeInfo(_ElementsTypeInfo):
 
 
 class MapTypeInfo(TypeInformation):
-    """A dict."""
+    """The type of a dict whose keys have one type and whose values have one."""
 
     def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
         check_type(key_type_info, "the key type of a map")

@@ -160,7 +160,7 @@ VARIABLE: Final = "PENSTOCK_CONFIGURATION"
 
 
 class GlobalConfiguration:
-    """Flink's name for it."""
+    """The configuration of this process, which every environment starts from: `penstock run` fills it."""
 
     @staticmethod
     def load_configuration() -> Configuration:

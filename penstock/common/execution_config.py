@@ -93,7 +93,9 @@ class ExecutionConfig(Explaining):
         return dict(self._global_job_parameters)
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Any]) -> ExecutionConfig:
-        """What `RuntimeContext.get_job_parameter` finds; values become strings."""
+        """Sets the parameters that every function reads with `RuntimeContext.get_job_parameter`; values become
+        strings.
+        """
         self._global_job_parameters = {key: str(value) for key, value in global_job_parameters_dict.items()}
         return self
 
@@ -179,7 +181,7 @@ class ExecutionConfig(Explaining):
         return self
 
     def disable_force_kryo(self) -> ExecutionConfig:
-        """As it is: there are none of Java's serializers here."""
+        """Does nothing: Java's serializers, which it would turn off, are not here."""
         return self
 
     def is_force_kryo_enabled(self) -> bool:
@@ -187,7 +189,7 @@ class ExecutionConfig(Explaining):
         return False
 
     def disable_force_avro(self) -> ExecutionConfig:
-        """As it is: there are none of Java's serializers here."""
+        """Does nothing: Java's serializers, which it would turn off, are not here."""
         return self
 
     def is_force_avro_enabled(self) -> bool:

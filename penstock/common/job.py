@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 
 class JobStatus(Enum):
-    """Where a job is in its life."""
+    """The states of a job, with Flink's names."""
 
     CREATED = 0  # received, no task runs yet
     RUNNING = 1
@@ -63,7 +63,7 @@ class JobExecutionResult:
         return self._net_runtime
 
     def get_accumulator_result(self, accumulator_name: str) -> Any:
-        """None when there is no accumulator of that name."""
+        """The final value of an accumulator; None if the job has none of this name."""
         return self._accumulators.get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class CompletableFuture(Generic[T]):
         return self._future.result()
 
     def exception(self) -> BaseException | None:
-        """What the work raised. None when it succeeded or, without waiting, when it has not ended yet."""
+        """The exception that the work raised; None if it succeeded or, without waiting, has not ended yet."""
         return self._future.exception() if self._future.done() and not self._future.cancelled() else None
 
     def __str__(self) -> str:

@@ -31,7 +31,7 @@ class MetricGroup(ABC):
 
 
 class Metric(ABC):  # noqa: B024 - a marker, as in PyFlink
-    """Any metric."""
+    """Base of all metrics."""
 
 
 class Counter(Metric):
@@ -51,7 +51,7 @@ class Counter(Metric):
 
 
 class Meter(Metric):
-    """Events per second."""
+    """A rate: how many events a second."""
 
     @abstractmethod
     def mark_event(self, value: int = 1) -> None:

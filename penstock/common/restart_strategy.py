@@ -50,7 +50,7 @@ class RestartStrategies:
 
     @dataclass(frozen=True, slots=True)
     class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """Whatever the cluster's configuration says."""
+        """Leaves the choice to the configuration."""
 
         def get_description(self) -> str:
             return "Cluster level default restart strategy"

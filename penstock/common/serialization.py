@@ -58,7 +58,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
 
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
-    """Bytes as they are."""
+    """Passes bytes on as they are, both ways."""
 
     def serialize(self, element: Any) -> bytes:
         return bytes(element)

@@ -16,11 +16,13 @@ TEMPORARY_PREFIX = ".tmp-"
 
 
 class Storage(Protocol):
-    """Where checkpoints live. Safe to use from several threads; pickled, it is opened again from its url."""
+    """The place where checkpoints are kept. Safe to use from several threads; pickled, it is opened again from its
+    url.
+    """
 
     @property
     def url(self) -> str:
-        """What `open_storage` takes to open the same place in another process."""
+        """The address with which `open_storage` opens the same place in another process."""
         ...
 
     def put(self, path: str, data: bytes) -> None:

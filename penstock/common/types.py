@@ -10,7 +10,7 @@ from penstock.common.absent import Explaining
 
 
 class RowKind(Explaining, Enum):
-    """What a row does to the changelog it is part of; plain streams only hold INSERT."""
+    """The change that a row stands for in a changelog; plain streams only hold INSERT."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -71,7 +71,7 @@ class Row:
         return row
 
     def get_row_kind(self) -> RowKind:
-        """What the row says about its key: inserted, updated (before or after) or deleted."""
+        """The change that the row stands for: insert, update (before or after) or delete."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:

@@ -58,7 +58,7 @@ class IngestionTimeAssigner(TimestampAssigner):
 
 
 class WatermarkOutput(ABC):
-    """Where a generator puts its watermarks."""
+    """Takes the watermarks of a generator."""
 
     @abstractmethod
     def emit_watermark(self, watermark: int) -> None:

@@ -67,7 +67,7 @@ def stage(data: bytes, storage: Storage | None, *, job_id: str, sink_id: str, ep
 
 
 def staged_data(output: StagedOutput, storage: Storage | None, *, sink_id: str) -> bytes:
-    """What was staged, checked."""
+    """The bytes of a staged output, checked against its checksum."""
     if output.path is None:
         assert output.data is not None
         data = output.data
@@ -163,7 +163,7 @@ class StagingWriter(SinkWriter, Generic[Part]):
 
     @abstractmethod
     def encode(self, block: Block) -> Part | None:
-        """None: nothing of it is to be written."""
+        """The part of the staged output that a block becomes; None if nothing of it is to be written."""
 
     @abstractmethod
     def pack(self, parts: list[Part]) -> bytes:

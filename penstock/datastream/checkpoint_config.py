@@ -13,7 +13,7 @@ from penstock.errors import ConfigurationError
 
 
 class CheckpointingMode(Enum):
-    """What a failure may do to a record's effect on state and sinks."""
+    """The guarantee of a job: how often a record may count in state and output after a failure."""
 
     EXACTLY_ONCE = 0  # barriers are aligned: every record counts once
     AT_LEAST_ONCE = 1  # sinks emit at the end of every epoch: what a recovery reads again, they emit again
@@ -60,7 +60,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         return self._max_state_size
 
     def get_savepoint_path(self) -> str | None:
-        """None: savepoints go where they are asked for, or to the environment's default savepoint directory."""
+        """Always None: savepoints go where they are asked for, or to the environment's default savepoint directory."""
         return None
 
     def to_settings(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return self._path
 
     def get_savepoint_path(self) -> str | None:
-        """None: savepoints go where they are asked for, or to the environment's default savepoint directory."""
+        """Always None: savepoints go where they are asked for, or to the environment's default savepoint directory."""
         return None
 
     def get_min_file_size_threshold(self) -> int:
@@ -131,7 +131,7 @@ _MAX_INT: Final = 2**31 - 1
 
 
 class CheckpointConfig:
-    """How often, how and for how long checkpoints are taken. Times are milliseconds; setters return the object."""
+    """Settings of checkpoints: how often, how exact, where to. Times are milliseconds; setters return the object."""
 
     def __init__(self) -> None:
         self._set: dict[str, str] = {}  # by configuration key
@@ -155,7 +155,7 @@ class CheckpointConfig:
         return self
 
     def get_checkpoint_interval(self) -> int:
-        """-1 when checkpointing is off."""
+        """The milliseconds between two checkpoints; -1 when checkpointing is off."""
         interval = CheckpointingOptions.INTERVAL.get(self._set)
         return -1 if interval is None else interval
 
@@ -202,7 +202,7 @@ class CheckpointConfig:
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
-        """False tolerates any number of failures."""
+        """Lets the first checkpoint that fails make the job fail; False tolerates any number."""
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else _MAX_INT)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
@@ -210,7 +210,7 @@ class CheckpointConfig:
         return CheckpointingOptions.TOLERABLE_FAILURES.get(self._set)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
-        """How many checkpoints may fail in a row before the job does."""
+        """Lets this many checkpoints fail in a row before the job does."""
         _at_least("number of tolerable checkpoint failures", tolerable_checkpoint_failure_number, 0)
         CheckpointingOptions.TOLERABLE_FAILURES.set(self._set, tolerable_checkpoint_failure_number)
         return self
@@ -288,7 +288,7 @@ class CheckpointConfig:
         return self._storage
 
     def to_settings(self) -> dict[str, str]:
-        """What was set here, as configuration keys; what was not is as configured."""
+        """The settings that were made here, as configuration keys; all others are as configured."""
         return {**self._set, **({} if self._storage is None else self._storage.to_settings())}
 
 

@@ -126,7 +126,7 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return table(f"{type(self).__name__}{shape}", ("operator", "kind", "uid", "parallelism", "type"), rows)
 
     def set_max_parallelism(self, max_parallelism: int) -> DataStream[Record]:
-        """How wide this operator may become. The number of key groups is the job's: `env.set_max_parallelism`."""
+        """Bounds the parallelism of this operator. The number of key groups is the job's: `env.set_max_parallelism`."""
         if max_parallelism < 1:
             raise JobDefinitionError(
                 f"{self._node.where}: the max parallelism must be at least 1, not {max_parallelism}"
@@ -351,7 +351,9 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return JoinedStreams(self, other_stream)
 
     def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
-        """What a key has in a window, of both streams: `a.co_group(b).where(…).equal_to(…).window(…).apply(…)`."""
+        """Groups the records of both streams by key and window:
+        `a.co_group(b).where(…).equal_to(…).window(…).apply(…)`.
+        """
         from penstock.datastream.joined_streams import CoGroupedStreams
 
         return CoGroupedStreams(self, other_stream)

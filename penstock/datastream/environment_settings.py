@@ -30,7 +30,7 @@ class RuntimeExecutionMode(Enum):
 
 
 class EnvironmentSettings:
-    """What `StreamExecutionEnvironment` inherits. What is kept here without an effect says so."""
+    """The settings of a StreamExecutionEnvironment. A setting that is kept without an effect says so."""
 
     _local_parallelism: ClassVar[int] = 1
 
@@ -125,7 +125,7 @@ class EnvironmentSettings:
         return self
 
     def get_state_backend(self) -> StateBackend:
-        """As set here, or as configured."""
+        """The state backend that was set here, or else the configured one."""
         if self._state_backend is not None:
             return self._state_backend
         configured = StateBackendOptions.BACKEND.get(self._configuration)

@@ -245,7 +245,7 @@ class IntervalJoin:
         self._left, self._right = left, right
 
     def between(self, lower_bound: Interval, upper_bound: Interval) -> IntervalJoined:
-        """How much later than the left record the right one may be, bounds included; negative means earlier."""
+        """Sets how much later than the left record the right one may be, bounds included; negative means earlier."""
         return IntervalJoined(self._left, self._right, lower_bound.to_milliseconds(), upper_bound.to_milliseconds())
 
 

@@ -15,7 +15,7 @@ _UNITS: Final = (("tb", 2**40), ("gb", 2**30), ("mb", 2**20), ("kb", 2**10))
 
 @total_ordering
 class MemorySize(Explaining):
-    """A number of bytes."""
+    """An amount of memory in bytes."""
 
     __slots__ = ("_bytes",)
 
@@ -129,7 +129,7 @@ class SlotSharingGroup(Explaining):
         return f"SlotSharingGroup({self._name!r}, {self._resources})"
 
     class Builder:
-        """As in Flink, memory and CPU go together: a group that sets any of them must set cores and heap."""
+        """Builds a group. As in Flink, one that sets any resource must set cores and heap memory."""
 
         def __init__(self, name: str) -> None:
             self._name = name

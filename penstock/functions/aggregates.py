@@ -42,14 +42,14 @@ def partial_names(partials: Iterable[Partial]) -> tuple[tuple[str | None, str, s
 
 
 class Aggregate(ABC):
-    """What to compute of the records of a key and window."""
+    """A built-in aggregate of the records of a key and window, for `agg`."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def partials(self) -> tuple[Partial, ...]:
-        """What is kept per key and pane."""
+        """The partial results that are kept for each key and pane."""
 
     @abstractmethod
     def finish(self, merged: Sequence[pa.Array]) -> pa.Array:
@@ -110,7 +110,7 @@ class _Mean(Aggregate):
 
 
 def count() -> Aggregate:
-    """How many records, also those with nulls."""
+    """The number of records, also of those with nulls."""
     return _Simple(Partial(None, "count_all", "sum"))
 
 

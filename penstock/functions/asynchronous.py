@@ -32,7 +32,7 @@ class AsyncFunction(Function):
 
 
 class AsyncRetryPredicate(ABC):
-    """When to try again."""
+    """Says which results and exceptions of a request are worth another attempt."""
 
     @abstractmethod
     def result_predicate(self) -> ResultPredicate | None:
@@ -44,7 +44,9 @@ class AsyncRetryPredicate(ABC):
 
 
 class AsyncRetryStrategy(ABC):
-    """How often and how soon to try again. One object serves all requests of a subtask: keep nothing between calls."""
+    """Says how often and how soon a request is sent again. One object serves all requests of a subtask: keep
+    nothing between calls.
+    """
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
@@ -52,7 +54,7 @@ class AsyncRetryStrategy(ABC):
 
     @abstractmethod
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """How long to wait before it."""
+        """The milliseconds to wait before the next attempt."""
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate:
@@ -208,7 +210,7 @@ def empty_result_predicate(result: list[Any] | None) -> bool:
 
 
 def has_exception_predicate(error: Exception | None) -> bool:
-    """Any error."""
+    """True for every exception: for retry strategies that try again after any error."""
     return error is not None
 
 

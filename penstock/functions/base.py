@@ -58,7 +58,9 @@ class KeyedStateStore(ABC):
 
 
 class RuntimeContext(KeyedStateStore):
-    """Where a function runs; the same object for the life of the function. State only on keyed streams."""
+    """Tells a function where it runs, and gives it state, metrics and accumulators. The same object for the life of
+    the function; state only on keyed streams.
+    """
 
     @abstractmethod
     def get_task_name(self) -> str:
@@ -131,7 +133,9 @@ class RuntimeContext(KeyedStateStore):
 
 
 class Function(ABC):  # noqa: B024 - users subclass the kinds below, all hooks here are optional
-    """Any user function. It travels pickled to the slots; there is one instance per subtask, used by one thread."""
+    """Base of all user functions. It travels pickled to the slots; there is one instance per subtask, used by one
+    thread.
+    """
 
     def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 - optional hook
         """Called once per instance before the first record: the place to get state and open connections."""
@@ -141,11 +145,11 @@ class Function(ABC):  # noqa: B024 - users subclass the kinds below, all hooks h
 
 
 class FunctionInitializationContext(ABC):
-    """What a function starts from. Only valid during `initialize_state`; the state it gives is valid on."""
+    """The state that a function starts from. Only valid during `initialize_state`; the state it gives is valid on."""
 
     @abstractmethod
     def is_restored(self) -> bool:
-        """False when the function starts from nothing."""
+        """True if there is state from a checkpoint or an earlier epoch; False when the function starts from nothing."""
 
     @abstractmethod
     def get_restored_checkpoint_id(self) -> int | None:

@@ -52,7 +52,7 @@ class SplitRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlan:
-    """What one source reads in one epoch, and the enumerator's state once that epoch is done."""
+    """The ranges that one source reads in one epoch, and the enumerator's state once that epoch is done."""
 
     ranges: tuple[SplitRange, ...]
     state: Json
@@ -132,7 +132,7 @@ class Source(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:
-    """Where a writer runs."""
+    """Tells a sink's writer where it runs."""
 
     job_id: str
     sink_id: str  # stable across restarts: the operator's uid, or its generated id
@@ -208,7 +208,7 @@ class Committer(ABC):
 
 
 class DeliveryGuarantee(Enum):
-    """What a sink promises when something dies. Each connector says which it has."""
+    """The promise of a sink for when something dies. Each connector says which it has."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"

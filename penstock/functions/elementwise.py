@@ -156,7 +156,7 @@ class ProcessJoinFunction(Function):
 
     @abstractmethod
     def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Iterable[Any] | None:
-        """Any number of results; a side output is a pair (OutputTag, value)."""
+        """Yields any number of results for a pair; to yield `(tag, record)` emits to a side output."""
 
 
 # A batch or a table, or one with the event times of its rows (milliseconds, or timestamps), or None for nothing.

@@ -25,7 +25,7 @@ class ProcessFunction(Function):
     """On a stream without keys: no state and no timers of its own."""
 
     class Context(ABC):
-        """What a function may ask about the current record; valid during the call it is passed to."""
+        """Tells a function about the current record; valid during the call it is passed to."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -57,7 +57,7 @@ class KeyedProcessFunction(Function):
             """The clocks, and the timers of the current key."""
 
     class OnTimerContext(Context):
-        """What `on_timer` may ask besides."""
+        """The context of `on_timer`."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
@@ -78,7 +78,7 @@ class CoProcessFunction(Function):
     """On two connected streams without keys; both methods share the instance."""
 
     class Context(ProcessFunction.Context):
-        """What a function may ask about the current record; valid during the call it is passed to."""
+        """Tells a function about the current record; valid during the call it is passed to."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
@@ -93,10 +93,10 @@ class KeyedCoProcessFunction(Function):
     """On two connected keyed streams: both sides of one key share state and timers."""
 
     class Context(KeyedProcessFunction.Context):
-        """What a function may ask about the current record and its key; valid during the call it is passed to."""
+        """Tells a function about the current record and its key; valid during the call it is passed to."""
 
     class OnTimerContext(Context, KeyedProcessFunction.OnTimerContext):
-        """What `on_timer` may ask besides."""
+        """The context of `on_timer`."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
@@ -118,10 +118,10 @@ KEY = TypeVar("KEY")
 
 
 class BaseBroadcastProcessFunction(Function):
-    """What the keyed and the plain one have in common."""
+    """Base of the keyed and the plain broadcast function."""
 
     class BaseContext(ABC):
-        """What both sides may ask; valid during the call it is passed to."""
+        """Time, for both sides; valid during the call it is passed to."""
 
         @abstractmethod
         def timestamp(self) -> int:
@@ -136,7 +136,7 @@ class BaseBroadcastProcessFunction(Function):
             """The watermark of the subtask in milliseconds."""
 
     class Context(BaseContext):
-        """For the broadcast side."""
+        """The context of the broadcast side."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
@@ -145,7 +145,7 @@ class BaseBroadcastProcessFunction(Function):
             """
 
     class ReadOnlyContext(BaseContext):
-        """For the other side."""
+        """The context of the side that is not broadcast."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
@@ -156,10 +156,10 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
     """The side that is not broadcast has no keys."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        """What `process_broadcast_element` may ask."""
+        """The context of `process_broadcast_element`."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """What `process_element` may ask."""
+        """The context of `process_element`."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
@@ -176,10 +176,10 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
     """The side that is not broadcast is keyed, with state and timers; broadcast elements have no key."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        """What `process_broadcast_element` may ask; there is no key, and so neither keyed state nor timers."""
+        """The context of `process_broadcast_element`; there is no key, and so neither keyed state nor timers."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        """What `process_element` may ask."""
+        """The context of `process_element`."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -190,7 +190,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
             """The key of the current record or timer."""
 
     class OnTimerContext(ReadOnlyContext, ABC):
-        """What `on_timer` may ask besides."""
+        """The context of `on_timer`."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:

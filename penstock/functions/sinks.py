@@ -13,7 +13,7 @@ TXN = TypeVar("TXN")
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What is known about the record that is written, and about its subtask."""
+    """Time, and the timestamp of the record that is written."""
 
     _timestamp: int | None
     _processing_time: int

@@ -61,7 +61,7 @@ class OperatorStateStore(ABC):
 
 
 class State(ABC):
-    """Any state."""
+    """Base of all state handles."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -69,11 +69,11 @@ class State(ABC):
 
 
 class ValueState(State, Generic[T]):
-    """One value."""
+    """State of one value for each key."""
 
     @abstractmethod
     def value(self) -> T | None:
-        """None when there is none."""
+        """The value; None if there is none."""
 
     @abstractmethod
     def update(self, value: T | None) -> None:
@@ -85,7 +85,7 @@ class AppendingState(State, Generic[IN, OUT]):
 
     @abstractmethod
     def get(self) -> OUT | None:
-        """What was added so far, as the state sums it up; None if nothing was."""
+        """The result of everything that was added; None if nothing was."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
@@ -222,7 +222,7 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
 
     @property
     def version(self) -> int:
-        """Of the values; 0 unless `set_migration` was called."""
+        """The version of the values; 0 unless `set_migration` was called."""
         return self._version
 
     @property
@@ -232,7 +232,7 @@ class StateDescriptor(ABC):  # noqa: B024 - only its kinds below are made
 
     @property
     def ttl_config(self) -> StateTtlConfig | None:
-        """None when entries do not expire, also when the configuration given is disabled."""
+        """The time to live of entries; None if they do not expire, also when the configuration given is disabled."""
         return self._ttl_config if self._ttl_config is not None and self._ttl_config.is_enabled() else None
 
     def __repr__(self) -> str:

@@ -11,10 +11,10 @@ from penstock.errors import ConfigurationError
 
 
 class StateTtlConfig:
-    """How long a value, a list element or a map entry lives, each on its own, in processing time. Immutable."""
+    """The time to live of a value, a list element or a map entry, each on its own, in processing time. Immutable."""
 
     class UpdateType(Enum):
-        """What starts an entry's life anew."""
+        """The accesses that start an entry's life anew."""
 
         Disabled = 0  # entries do not expire
         OnCreateAndWrite = 1
@@ -78,7 +78,7 @@ class StateTtlConfig:
         return self._update_type is not StateTtlConfig.UpdateType.Disabled
 
     def get_cleanup_strategies(self) -> StateTtlConfig.CleanupStrategies:
-        """When expired values are removed."""
+        """The ways in which expired values are removed."""
         return self._cleanup_strategies
 
     def __repr__(self) -> str:
@@ -184,7 +184,7 @@ class StateTtlConfig:
             )
 
     class CleanupStrategies:
-        """What removes expired entries that nobody reads."""
+        """The ways to remove expired entries that nobody reads."""
 
         class Strategies(Enum):
             """Flink's names of the ways to remove expired entries."""

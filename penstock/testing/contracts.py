@@ -85,7 +85,7 @@ def _mixed(records: Mapping[str, list[ReadValue]]) -> Counter[str]:
 
 
 class SourceContract(ABC):
-    """What every bounded source owes the engine, whatever it reads. Give an unbounded one an end for the tests."""
+    """The tests that every bounded source must pass, whatever it reads. Give an unbounded one an end for them."""
 
     records: ClassVar[int]  # how many records `source` has; at least 50, in more than one split if it can have several
     smallest_range: ClassVar[int] = 1  # so many it can only read together: a plan may be larger than allowed by them
@@ -179,7 +179,7 @@ def writer_context(
     job_id: str = "job",
     storage: Storage | None = None,
 ) -> WriterContext:
-    """Where a writer runs, for a test."""
+    """A WriterContext for a test."""
     return WriterContext(job_id=job_id, sink_id=sink_id, subtask=subtask, parallelism=parallelism, storage=storage)
 
 
@@ -198,7 +198,7 @@ def stage(
 
 
 class SinkContract(ABC):
-    """What every exactly-once sink owes the engine, whatever it writes to."""
+    """The tests that every exactly-once sink must pass, whatever it writes to."""
 
     @abstractmethod
     def sink(self, folder: Path) -> Sink:

@@ -200,15 +200,15 @@ class OperatorHarness:
         return _pairs(self.output.blocks)
 
     def values(self) -> list[Any]:
-        """What was emitted so far: values."""
+        """The values that were emitted so far."""
         return [value for value, _ in self.records()]
 
     def side_records(self, tag: OutputTag | str) -> list[tuple[Any, int | None]]:
-        """What was emitted to a side output so far: values with their timestamps."""
+        """The records that were emitted to a side output so far, with their timestamps."""
         return _pairs(self.output.sides.get(tag.tag_id if isinstance(tag, OutputTag) else tag, []))
 
     def side_values(self, tag: OutputTag | str) -> list[Any]:
-        """What was emitted to a side output so far: values."""
+        """The values that were emitted to a side output so far."""
         return [value for value, _ in self.side_records(tag)]
 
     @property

@@ -20,7 +20,9 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What follows comes from the split of this name, until the next `Split`. Before the first one it is split "0"."""
+    """Says that the following items come from the split of this name, until the next `Split`. Before the first one
+    it is split "0".
+    """
 
     name: str
 
@@ -73,7 +75,7 @@ class ScriptedSource(Source):
 
     @property
     def aborts_fired(self) -> int:
-        """How many of the script's `Abort()`s have happened."""
+        """The number of the script's `Abort()`s that have happened."""
         return sum(1 for source, _, _ in _aborted if source == self._id)
 
     def create_enumerator(self) -> SplitEnumerator:

@@ -191,7 +191,7 @@ class FileSink(Sink):
 
     @classmethod
     def ndjson(cls, path: Path, *, partition_by: Partitioning | None = None) -> FileSink:
-        """One JSON text a line."""
+        """Writes one JSON text a line."""
         return cls(path, RowWriteFormat(NdjsonEncoder(), "ndjson"), partition_by=partition_by)
 
     @classmethod
@@ -227,7 +227,7 @@ class RowFormatBuilder(_FormatBuilder):
 
 
 class BulkFormatBuilder(_FormatBuilder):
-    """As `RowFormatBuilder`, for columnar formats."""
+    """Builds a FileSink with a columnar format; files end with their epoch."""
 
 
 class _OpenFile:

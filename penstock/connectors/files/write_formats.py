@@ -152,7 +152,7 @@ class _CsvEncoder(FileEncoder):
 
 
 class RowEncoder(Protocol):
-    """What `for_row_format` takes: `penstock.common.Encoder`, or anything with its method."""
+    """An encoder for `for_row_format`: `penstock.common.Encoder`, or anything with its method."""
 
     def encode(self, element: Any) -> bytes:
         """The bytes of one record, separator included."""
@@ -174,7 +174,7 @@ class _ValueEncoder(FileEncoder):
 
 
 class RowWriteFormat(WriteFormat):
-    """Any encoder of single records."""
+    """Writes records one by one with an encoder."""
 
     def __init__(self, encoder: RowEncoder, extension: str = "txt") -> None:
         self._encoder = encoder

@@ -39,7 +39,9 @@ class KafkaError(PenstockError):
 
 
 class KafkaSetupError(KafkaError, ConfigurationError):
-    """What is not there or not allowed on a cluster, and will not be however often it is tried: the job does not start."""
+    """Something is not there or not allowed on a cluster, and will not be however often it is tried: the job does
+    not start.
+    """
 
 
 def refused_because(code: int) -> str | None:
@@ -81,7 +83,7 @@ def confluent_kafka() -> ModuleType:
 
 
 class Cluster:
-    """How to reach one cluster: properties of librdkafka and of our own. Picklable; clients are made from it."""
+    """The address of one cluster: properties of librdkafka and of our own. Picklable; clients are made from it."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.properties = dict(properties)

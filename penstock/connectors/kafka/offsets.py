@@ -22,7 +22,7 @@ class KafkaTopicPartition:
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """What to do with a partition for which there is no offset."""
+    """The start of a partition for which there is no offset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

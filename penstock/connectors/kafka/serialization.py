@@ -29,7 +29,7 @@ class KafkaTopicSelector:
 
 
 class KafkaRecordSerializationSchema:
-    """How a record becomes a message: topic, key, value, headers, partition. Made by its builder; travels pickled."""
+    """Makes a message of a record: topic, key, value, headers, partition. Made by its builder; travels pickled."""
 
     def __init__(
         self,

@@ -73,7 +73,7 @@ class _NothingToCommit(Committer):
 
 
 class KafkaSinkBuilder(BuilderWithProperties):
-    """PyFlink's builder."""
+    """Builds a KafkaSink, with PyFlink's names; each setter returns the builder."""
 
     _builds = "KafkaSink"
     _fixed = {"transactional.id": "the sink itself; call set_transactional_id_prefix"}  # noqa: RUF012
@@ -85,7 +85,7 @@ class KafkaSinkBuilder(BuilderWithProperties):
         self._prefix: str | None = None
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
-        """How a record becomes a message."""
+        """Sets how a record becomes a message; anything but a KafkaRecordSerializationSchema is refused."""
         if not isinstance(record_serializer, KafkaRecordSerializationSchema):
             raise ConfigurationError(
                 "KafkaSink.set_record_serializer takes what KafkaRecordSerializationSchema.builder() builds, not "

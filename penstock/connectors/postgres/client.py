@@ -39,7 +39,9 @@ class PostgresError(PenstockError):
 
 
 class PostgresSetupError(PostgresError, ConfigurationError):
-    """What is not there or not allowed in a database, and will not be however often it is tried: the job does not start."""
+    """Something is not there or not allowed in a database, and will not be however often it is tried: the job does
+    not start.
+    """
 
 
 def refuses(error: BaseException | None) -> bool:
@@ -66,7 +68,7 @@ def psycopg() -> ModuleType:
 
 
 class Database:
-    """How to reach one database: libpq's connection string or URI. Picklable; connections are made from it."""
+    """The address of one database: libpq's connection string or URI. Picklable; connections are made from it."""
 
     def __init__(self, conninfo: str, wait_ms: int = DEFAULT_WAIT_MS) -> None:
         library = psycopg()
@@ -159,7 +161,7 @@ class DatabaseBuilder:
         return self
 
     def set_wait_ms(self, wait_ms: int) -> Self:
-        """How long one try waits for the database before it fails the epoch (15,000)."""
+        """Sets how long one try waits for the database before it fails the epoch (15,000)."""
         self._wait_ms = positive(f"{self._builds}.set_wait_ms", wait_ms)
         return self
 
@@ -168,7 +170,7 @@ class DatabaseBuilder:
 
 
 class KeepsConnection:
-    """What a committer, an enumerator and a reader have in common: a connection that outlives an epoch."""
+    """Base of committer, enumerator and reader: a connection that outlives an epoch."""
 
     _connection: Any = None
 

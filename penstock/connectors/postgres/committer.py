@@ -40,7 +40,7 @@ _CREATE = (
 
 
 class Markers:
-    """Of one sink, for one committer's life. All methods but `create` work inside the caller's transaction."""
+    """The commits of one sink, noted in the database. All methods but `create` work inside the caller's transaction."""
 
     def __init__(self, sink_id: str) -> None:
         self._sink_id = sink_id

@@ -57,7 +57,7 @@ def place_of(error: Any, segments: Sequence[Segment]) -> tuple[str | None, str]:
 
 
 class Trial(KeepsConnection):
-    """Of one writer; keeps its connection between epochs."""
+    """Tries rows of one writer in the table without keeping them; holds its connection between epochs."""
 
     def __init__(self, database: Database, table: Table, sink: str) -> None:
         self._database, self._table, self._sink = database, table, sink
@@ -135,14 +135,14 @@ def _line(*fields: str) -> bytes:
 
 
 class RejectedRows:
-    """Of one committer."""
+    """The table for rows that the sink's table does not take, for one committer."""
 
     def __init__(self, database: Database, table: str, sink_id: str) -> None:
         self._database, self.table, self._sink_id = database, table, sink_id
         self._target = ""
 
     def create(self, connection: Any) -> None:
-        """Unless it is there."""
+        """Creates the table unless it is there."""
         with self._database.attempt(f"creating the table {self.table} for rejected rows"):
             (found,) = connection.execute("select to_regclass(%s)::text", (self.table,)).fetchone()
             if found is None:

@@ -158,7 +158,7 @@ class PostgresSinkBuilder(DatabaseBuilder):
         self._rejected: str | None = None
 
     def set_table(self, table: str) -> PostgresSinkBuilder:
-        """As in SQL: with its schema if need be, quoted if need be. It must exist."""
+        """Sets the table, named as in SQL: with its schema and quoted if need be. It must exist."""
         self._table = text("PostgresSink.set_table", table)
         return self
 

@@ -249,7 +249,7 @@ class PostgresSourceBuilder(DatabaseBuilder):
         return self
 
     def set_splits(self, splits: int) -> PostgresSourceBuilder:
-        """How many ranges are read at once (4)."""
+        """Sets how many ranges are read at once (4)."""
         self._splits = positive("PostgresSource.set_splits", splits)
         return self
 

@@ -24,7 +24,7 @@ class Stopped(PenstockError):
 
 
 class Inbox(ABC):
-    """Where a receiver puts records. Called by the receiver's thread only."""
+    """Takes records from a receiver. Called by the receiver's thread only."""
 
     @property
     @abstractmethod
@@ -68,7 +68,7 @@ class LoggedInbox(Inbox):
         self._writer.end()
 
     def close(self) -> None:
-        """Lets go of the log."""
+        """Closes the log, so that another process can receive into it."""
         self._writer.close()
 
 
@@ -111,7 +111,7 @@ class MemoryInbox(Inbox):
         """Nobody but this process needs to know."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is nothing to close."""
 
 
 class Receiving:

@@ -20,7 +20,7 @@ from penstock.errors import JobDefinitionError
 
 
 class JsonSchema(SerializationSchema, DeserializationSchema):
-    """Any JSON value as Python's own: dicts, lists, strings, numbers, booleans. (Not in PyFlink.)"""
+    """Reads and writes any JSON value as Python's own: dicts, lists, strings, numbers, booleans. (Not in PyFlink.)"""
 
     def serialize(self, element: Any) -> bytes:
         return json.dumps(_plain(element), ensure_ascii=False, separators=(",", ":")).encode()
@@ -35,7 +35,7 @@ class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
     is a number, a string or a boolean."""
 
     class Builder:
-        """PyFlink's builder."""
+        """Builds a JsonRowDeserializationSchema; each setter returns the builder."""
 
         def __init__(self) -> None:
             self._type: RowTypeInfo | None = None
@@ -126,7 +126,7 @@ class JsonRowSerializationSchema(SerializationSchema):
     """Rows to JSON objects with the type's field names."""
 
     class Builder:
-        """PyFlink's builder."""
+        """Builds a JsonRowSerializationSchema; each setter returns the builder."""
 
         def __init__(self) -> None:
             self._type: RowTypeInfo | None = None

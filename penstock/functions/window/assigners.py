@@ -28,7 +28,7 @@ class WindowAssigner(ABC, Generic[T, W]):
     """Puts records into windows. One instance serves all keys of a subtask and keeps nothing between calls."""
 
     class WindowAssignerContext(ABC):
-        """What an assigner may ask for."""
+        """Time and the runtime context, for an assigner; valid during the call it is passed to."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:

@@ -28,7 +28,9 @@ W = TypeVar("W")
 
 
 class TriggerResult(Enum):
-    """What happens with the contents of a window. An empty window is never evaluated."""
+    """The decision of a trigger: whether the window function runs and whether the contents are dropped. An empty
+    window is never evaluated.
+    """
 
     CONTINUE = (False, False)  # nothing
     FIRE_AND_PURGE = (True, True)  # evaluate, then empty
