@@ -16,6 +16,7 @@ from penstock.driver.faults import KillPoint
 from penstock.functions.state_ttl import StateTtlConfig
 from tests.docs.test_snippets import PAGES, ROOT, name_of
 
+TEXTS = [*PAGES, ROOT / "CHANGELOG.md"]
 MAKEFILE = (ROOT / "Makefile").read_text()
 KEYS = re.compile(r"`((?:execution|state|penstock|pipeline|restart-strategy|parallelism|python)\.[a-z0-9.-]+)`")
 ELSEWHERE = {
@@ -52,7 +53,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 
 def test_every_module_and_class_that_a_page_names_by_its_path_is_there() -> None:
     keys = {key for section in SECTIONS for option in options_of(section) for key in option.keys}
-    for page in PAGES:
+    for page in TEXTS:
         named = set(re.findall(r"`(penstock(?:\.\w+)+)(?:\(.*?\))?`", page.read_text(encoding="utf-8")))
         unknown = {name for name in named if name not in keys and not is_there(name)}
         assert unknown - ELSEWHERE == set(), name_of(page)
@@ -60,7 +61,7 @@ def test_every_module_and_class_that_a_page_names_by_its_path_is_there() -> None
 
 def test_every_setting_that_a_page_names_exists() -> None:
     keys = {key for section in SECTIONS for option in options_of(section) for key in option.keys} | flink_keys()
-    for page in PAGES:
+    for page in TEXTS:
         named = set(KEYS.findall(page.read_text(encoding="utf-8")))
         unknown = {key for key in named if key not in keys and not is_there(key)}
         assert unknown - ELSEWHERE == set(), name_of(page)
@@ -68,7 +69,7 @@ def test_every_setting_that_a_page_names_exists() -> None:
 
 def test_every_target_of_make_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.M))
-    for page in PAGES:
+    for page in TEXTS:
         named = set(re.findall(r"(?:`|\$ )make ([a-z-]+)", page.read_text(encoding="utf-8")))
         assert named - targets == set(), name_of(page)
 
