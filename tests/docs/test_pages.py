@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, get_args
 
+from typer.main import get_command
+
 import penstock.common
 import penstock.datastream
+from penstock.cli.main import app
 from penstock.common.known_keys import flink_keys
 from penstock.common.options import SECTIONS, options_of
 from penstock.driver.faults import KillPoint
@@ -110,3 +113,32 @@ def test_calls_without_effect_are_on_the_page_and_say_so_themselves() -> None:
     rows = re.findall(r"^\| (`[^|]*) \|", section, re.M)
     listed = {name.rpartition(".")[2] for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     assert listed == set(calls_without_effect())
+
+
+def test_figures_of_the_comparison_are_those_of_the_last_benchmark() -> None:
+    page, results = text_of("docs/comparison.md"), text_of("benchmarks/results/latest.md")
+    ratios = set(re.findall(r"(\d+\.\d+)×", page.replace(" to ", "× to ")))
+    assert ratios
+    assert {ratio for ratio in ratios if f"{ratio}×" not in results} == set()
+    (median,) = re.findall(r"(\d+ ms) \(p50\)", page)
+    assert f"p50 {median}" in results
+
+
+def test_the_reference_of_the_command_has_its_commands_and_options_and_no_others() -> None:
+    page = text_of("docs/reference/cli.md")
+    command: Any = get_command(app)
+    assert [name for name in command.commands if f"penstock {name}" not in page] == []
+    options = {
+        option
+        for each in command.commands.values()
+        for parameter in each.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--")
+    }
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
+    assert options - named == {"--open"}  # what `penstock ui` does anyway
+    assert named - options == {
+        "--help",
+        "--install-completion",
+        "--input",
+    }  # typer's own, and an argument of the example
