@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.common.absent import missing_name
+from penstock.common.config_options import ConfigOption
 from penstock.common.options import CheckpointingOptions
 from penstock.common.time import Duration
 from penstock.errors import ConfigurationError
@@ -163,9 +164,7 @@ class CheckpointConfig:
         """Turns checkpoints on: one is asked for this many milliseconds after the one before. Less than 10 ms is
         refused.
         """
-        _at_least("checkpoint interval", checkpoint_interval, _MINIMAL_MS)
-        CheckpointingOptions.INTERVAL.set(self._set, checkpoint_interval)
-        return self
+        return self._number(CheckpointingOptions.INTERVAL, "checkpoint interval", checkpoint_interval, _MINIMAL_MS)
 
     def get_checkpoint_timeout(self) -> int:
         """The milliseconds after which a checkpoint that is not complete is given up."""
@@ -173,9 +172,7 @@ class CheckpointConfig:
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """A checkpoint that is not complete after this long is given up."""
-        _at_least("checkpoint timeout", checkpoint_timeout, _MINIMAL_MS)
-        CheckpointingOptions.TIMEOUT.set(self._set, checkpoint_timeout)
-        return self
+        return self._number(CheckpointingOptions.TIMEOUT, "checkpoint timeout", checkpoint_timeout, _MINIMAL_MS)
 
     def get_min_pause_between_checkpoints(self) -> int:
         """The least milliseconds between the end of a checkpoint and the start of the next."""
@@ -183,9 +180,9 @@ class CheckpointConfig:
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
         """The least time between the end of a checkpoint and the start of the next."""
-        _at_least("minimum pause between checkpoints", min_pause_between_checkpoints, 0)
-        CheckpointingOptions.MIN_PAUSE.set(self._set, min_pause_between_checkpoints)
-        return self
+        return self._number(
+            CheckpointingOptions.MIN_PAUSE, "minimum pause between checkpoints", min_pause_between_checkpoints, 0
+        )
 
     def get_max_concurrent_checkpoints(self) -> int:
         """How many checkpoints may be under way at once."""
@@ -193,9 +190,9 @@ class CheckpointConfig:
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Lets this many checkpoints be under way at once; at least 1."""
-        _at_least("maximum of concurrent checkpoints", max_concurrent_checkpoints, 1)
-        CheckpointingOptions.MAX_CONCURRENT.set(self._set, max_concurrent_checkpoints)
-        return self
+        return self._number(
+            CheckpointingOptions.MAX_CONCURRENT, "maximum of concurrent checkpoints", max_concurrent_checkpoints, 1
+        )
 
     def is_fail_on_checkpointing_errors(self) -> bool:
         """True if the first checkpoint that fails makes the job fail."""
@@ -211,9 +208,12 @@ class CheckpointConfig:
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
         """Lets this many checkpoints fail in a row before the job does."""
-        _at_least("number of tolerable checkpoint failures", tolerable_checkpoint_failure_number, 0)
-        CheckpointingOptions.TOLERABLE_FAILURES.set(self._set, tolerable_checkpoint_failure_number)
-        return self
+        return self._number(
+            CheckpointingOptions.TOLERABLE_FAILURES,
+            "number of tolerable checkpoint failures",
+            tolerable_checkpoint_failure_number,
+            0,
+        )
 
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
@@ -291,7 +291,8 @@ class CheckpointConfig:
         """The settings that were made here, as configuration keys; all others are as configured."""
         return {**self._set, **({} if self._storage is None else self._storage.to_settings())}
 
-
-def _at_least(what: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigurationError(f"The {what} must be at least {least}, but is {value}")
+    def _number(self, option: ConfigOption[Any], what: str, value: int, least: int) -> CheckpointConfig:
+        if value < least:
+            raise ConfigurationError(f"The {what} must be at least {least}, but is {value}")
+        option.set(self._set, value)
+        return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import total_ordering
 from typing import Final
@@ -184,14 +183,7 @@ class SlotSharingGroup(Explaining):
                     f"Slot sharing group {self._name!r} sets resources but not both CPU cores and task heap memory: "
                     "set both, or none at all"
                 )
-            return SlotSharingGroup(self._name, _resources(self._cpu_cores, self._memory, self._external))
-
-
-def _resources(cpu_cores: float | None, memory: Mapping[str, MemorySize], external: Mapping[str, float]) -> _Resources:
-    return _Resources(
-        cpu_cores=cpu_cores,
-        task_heap_memory=memory.get("task_heap_memory"),
-        task_off_heap_memory=memory.get("task_off_heap_memory"),
-        managed_memory=memory.get("managed_memory"),
-        external=tuple(sorted(external.items())),
-    )
+            external = tuple(sorted(self._external.items()))
+            return SlotSharingGroup(
+                self._name, _Resources(cpu_cores=self._cpu_cores, external=external, **self._memory)
+            )

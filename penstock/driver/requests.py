@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from penstock.checkpoint import layout, savepoint
 from penstock.checkpoint.manifest import FileState, Manifest, TaskState
@@ -43,6 +43,7 @@ class JobEndedError(PenstockError):
 class SavepointRequest:
     """Somebody wants a savepoint, and maybe the end of the job with it."""
 
+    what: ClassVar = "savepoint"
     directory: str | None  # None: the configured one, or the job folder's
     stop: bool = False
     drain: bool = False
@@ -53,6 +54,7 @@ class SavepointRequest:
 class CheckpointRequest:
     """Somebody wants a checkpoint now."""
 
+    what: ClassVar = "checkpoint"
     full: bool = False  # of everything, not only of what changed since the last one
     answer: Future[int] = field(default_factory=Future)  # its number
 
@@ -72,20 +74,12 @@ class RescaleResult:
 class RescaleRequest:
     """Somebody wants another parallelism."""
 
+    what: ClassVar = "rescaling"
     parallelism: int
     answer: Future[RescaleResult] = field(default_factory=Future)
 
 
 Request: TypeAlias = SavepointRequest | RescaleRequest | CheckpointRequest
-
-
-def _name(request: Request) -> str:
-    match request:
-        case SavepointRequest():
-            return "savepoint"
-        case CheckpointRequest():
-            return "checkpoint"
-    return "rescaling"
 
 
 class Requests:
@@ -141,7 +135,7 @@ class Requests:
                 request.answer.set_exception(self._too_late(request))
 
     def _too_late(self, request: Request) -> JobEndedError:
-        return JobEndedError(f"the {_name(request)} that was asked for did not come about: {self._closed}")
+        return JobEndedError(f"the {request.what} that was asked for did not come about: {self._closed}")
 
 
 class PendingSavepoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from penstock.common.job import JobStatus
@@ -114,13 +115,7 @@ def vertex_summary(facts: Json, vertex: Json) -> Json:
         "status": task_state(facts),
         **times(facts),
         "tasks": task_counts(facts, vertex["parallelism"]),
-        "metrics": io_metrics(
-            records_in=sum(subtasks["records_in"]),
-            records_out=sum(subtasks["records_out"]),
-            busy_ms=sum(subtasks["busy_ms"]),
-            back_pressured_ms=sum(subtasks["back_pressured_ms"]),
-            alive_ms=times(facts)["duration"] * vertex["parallelism"],
-        ),
+        "metrics": io_metrics(facts, vertex, range(vertex["parallelism"])),
         # Ours: live, over the last ten seconds.
         "level": vertex["level"],
         "operators": vertex["operators"],
@@ -151,10 +146,14 @@ def latency(facts: Json) -> list[Json]:
     ]
 
 
-def io_metrics(
-    *, records_in: float, records_out: float, busy_ms: float, back_pressured_ms: float, alive_ms: float
-) -> Json:
-    """Bytes are not counted; `…-complete` says whether a number is."""
+def io_metrics(facts: Json, vertex: Json, subtasks: Sequence[int]) -> Json:
+    """Of some subtasks of a vertex together. Bytes are not counted; `…-complete` says whether a number is."""
+    columns = vertex["subtasks"]
+    records_in, records_out, busy_ms, back_pressured_ms = (
+        sum(columns[name][subtask] for subtask in subtasks)
+        for name in ("records_in", "records_out", "busy_ms", "back_pressured_ms")
+    )
+    alive_ms = times(facts)["duration"] * len(subtasks)
     return {
         "read-bytes": 0,
         "read-bytes-complete": False,

@@ -39,13 +39,7 @@ def subtask(facts: Json, vertex: Json, index: int) -> Json:
         "attempt": 0,
         "endpoint": process,
         **times(facts),
-        "metrics": io_metrics(
-            records_in=columns["records_in"][index],
-            records_out=columns["records_out"][index],
-            busy_ms=columns["busy_ms"][index],
-            back_pressured_ms=columns["back_pressured_ms"][index],
-            alive_ms=times(facts)["duration"],
-        ),
+        "metrics": io_metrics(facts, vertex, [index]),
         "taskmanager-id": process,
         "status-duration": {},
         # Ours: live.
@@ -92,13 +86,7 @@ def by_task_manager(facts: Json, vertex: Json) -> Json:
                 "endpoint": process,
                 "status": task_state(facts),
                 **times(facts),
-                "metrics": io_metrics(
-                    records_in=sum(columns["records_in"][index] for index in indices),
-                    records_out=sum(columns["records_out"][index] for index in indices),
-                    busy_ms=sum(columns["busy_ms"][index] for index in indices),
-                    back_pressured_ms=sum(columns["back_pressured_ms"][index] for index in indices),
-                    alive_ms=times(facts)["duration"] * len(indices),
-                ),
+                "metrics": io_metrics(facts, vertex, indices),
                 "status-counts": task_counts(facts, len(indices)),
                 "taskmanager-id": process,
             }

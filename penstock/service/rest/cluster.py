@@ -7,7 +7,7 @@ import uuid
 from collections import OrderedDict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,7 +18,7 @@ from penstock.service.dispatcher import Dispatcher, tail
 from penstock.service.documents import vertices
 from penstock.service.known_jobs import TERMINAL
 from penstock.service.prometheus import CONTENT_TYPE, exposition
-from penstock.service.rest.context import ERRORS, Json, TheDispatcher, not_found
+from penstock.service.rest.context import ERRORS, Json, LogSize, TheDispatcher, not_found
 from penstock.service.rest.jobmanager import log_entry
 
 router = APIRouter(tags=["cluster"], responses=ERRORS)
@@ -106,9 +106,7 @@ def task_manager_logs(dispatcher: TheDispatcher, taskmanagerid: str) -> Json:
 
 
 @router.get("/taskmanagers/{taskmanagerid}/log", response_class=PlainTextResponse)
-def task_manager_log(
-    dispatcher: TheDispatcher, taskmanagerid: str, size: Annotated[int, Query(ge=1, le=16 << 20)] = 1 << 20
-) -> PlainTextResponse:
+def task_manager_log(dispatcher: TheDispatcher, taskmanagerid: str, size: LogSize = 1 << 20) -> PlainTextResponse:
     """The end of the log of the job whose slot process this is."""
     job_id = task_manager(dispatcher, taskmanagerid)["job"]
     return PlainTextResponse(tail(dispatcher.home.job(job_id).log, size))

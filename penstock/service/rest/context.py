@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
 
-from fastapi import Depends, HTTPException, Path, Request
+from fastapi import Depends, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse
 
 from penstock.driver.control.answers import Answer
@@ -66,3 +67,19 @@ Vertex = Annotated[Json, Depends(job_vertex)]
 def respond(answer: Answer) -> JSONResponse:
     """The answer as a response."""
     return JSONResponse(answer.body, status_code=answer.status)
+
+
+def pass_on(
+    dispatcher: Dispatcher,
+    job_id: str,
+    method: str,
+    path: str,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> JSONResponse:
+    """The answer of the job's driver, or of who speaks for it, to a request below /jobs/:jobid."""
+    return respond(dispatcher.ask(job_id, method, f"/jobs/{job_id}{path}", query or {}, body or {}))
+
+
+Names = Annotated[str | None, Query(max_length=4096)]
+LogSize = Annotated[int, Query(ge=1, le=16 << 20)]

@@ -6,9 +6,8 @@ import platform
 import sys
 import threading
 import traceback
-from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
 from penstock.common.options import ControlOptions
@@ -16,11 +15,9 @@ from penstock.driver.control.home import JobHome, is_job_id
 from penstock.service.dispatcher import tail
 from penstock.service.documents.vertices import selected
 from penstock.service.known_jobs import TERMINAL
-from penstock.service.rest.context import ERRORS, Json, TheDispatcher, not_found
+from penstock.service.rest.context import ERRORS, Json, LogSize, Names, TheDispatcher, not_found
 
 router = APIRouter(prefix="/jobmanager", tags=["cluster"], responses=ERRORS)
-
-_LARGEST = 16 << 20
 
 
 @router.get("/config")
@@ -39,7 +36,7 @@ def environment() -> Json:
 
 
 @router.get("/metrics")
-def metrics(dispatcher: TheDispatcher, get: Annotated[str | None, Query(max_length=4096)] = None) -> list[Json]:
+def metrics(dispatcher: TheDispatcher, get: Names = None) -> list[Json]:
     """The metrics of the job manager; `get` chooses some."""
     known = [facts["state"] for job in dispatcher.jobs() if (facts := job.facts(live=False)) is not None]
     slots = dispatcher.resources.count()
@@ -67,9 +64,7 @@ def logs(dispatcher: TheDispatcher) -> Json:
 
 
 @router.get("/logs/{name}", response_class=PlainTextResponse)
-def log(
-    dispatcher: TheDispatcher, name: str, size: Annotated[int, Query(ge=1, le=_LARGEST)] = 1 << 20
-) -> PlainTextResponse:
+def log(dispatcher: TheDispatcher, name: str, size: LogSize = 1 << 20) -> PlainTextResponse:
     """The end of one."""
     job_id = name.removesuffix(".log")
     if not is_job_id(job_id) or log_entry(dispatcher.home, job_id) is None:

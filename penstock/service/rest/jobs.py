@@ -12,7 +12,18 @@ from penstock.driver.control.rates import bottleneck
 from penstock.service.dispatcher import tail
 from penstock.service.documents import checkpoints, vertices
 from penstock.service.documents import jobs as documents
-from penstock.service.rest.context import ERRORS, Facts, JobId, Json, TheDispatcher, Vertex, not_found, respond
+from penstock.service.rest.context import (
+    ERRORS,
+    Facts,
+    JobId,
+    Json,
+    LogSize,
+    Names,
+    TheDispatcher,
+    Vertex,
+    not_found,
+    pass_on,
+)
 from penstock.service.submission import Submission, asked_for
 from penstock.service.uploads import UploadedPrograms
 
@@ -99,15 +110,13 @@ def exceptions(facts: Facts, maxExceptions: Annotated[int, Query(ge=1, le=1000)]
 
 
 @router.get("/jobs/{jobid}/metrics")
-def metrics(facts: Facts, get: Annotated[str | None, Query(max_length=4096)] = None) -> list[Json]:
+def metrics(facts: Facts, get: Names = None) -> list[Json]:
     """The metrics of a job; `get` chooses some."""
     return vertices.selected(vertices.job_metrics(facts), get)
 
 
 @router.get("/jobs/{jobid}/log", response_class=PlainTextResponse)
-def log(
-    dispatcher: TheDispatcher, facts: Facts, size: Annotated[int, Query(ge=1, le=16 << 20)] = 1 << 20
-) -> PlainTextResponse:
+def log(dispatcher: TheDispatcher, facts: Facts, size: LogSize = 1 << 20) -> PlainTextResponse:
     """The end of what the driver printed. Empty for a job that was not started by `penstock`."""
     return PlainTextResponse(tail(dispatcher.home.job(facts["job_id"]).log, size))
 
@@ -130,15 +139,13 @@ def checkpoint_config(facts: Facts) -> Json:
 @router.post("/jobs/{jobid}/checkpoints", status_code=202)
 def checkpoint(dispatcher: TheDispatcher, jobid: JobId, request: CheckpointBody | None = None) -> JSONResponse:
     """Take one now; ask for its outcome at /jobs/:jobid/checkpoints/:triggerid."""
-    body = (request or CheckpointBody()).model_dump()
-    return respond(dispatcher.ask(jobid, "POST", f"/jobs/{jobid}/checkpoints", {}, body))
+    return pass_on(dispatcher, jobid, "POST", "/checkpoints", body=(request or CheckpointBody()).model_dump())
 
 
 @router.get("/jobs/{jobid}/checkpoints/{triggerid}")
 def checkpoint_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
     """What became of a checkpoint that was asked for."""
-    path = f"/jobs/{facts['job_id']}/checkpoints/{_plain(triggerid)}"
-    return respond(dispatcher.ask(facts["job_id"], "GET", path, {}, {}))
+    return pass_on(dispatcher, facts["job_id"], "GET", f"/checkpoints/{_plain(triggerid)}")
 
 
 @router.get("/jobs/{jobid}/checkpoints/details/{checkpointid}")
@@ -160,28 +167,27 @@ def checkpoint_subtasks(facts: Facts, vertex: Vertex, checkpointid: int) -> Json
 @router.patch("/jobs/{jobid}", status_code=202)
 def cancel(dispatcher: TheDispatcher, jobid: JobId, mode: Literal["cancel"] = "cancel") -> JSONResponse:
     """Cancels a job."""
-    return respond(dispatcher.ask(jobid, "PATCH", f"/jobs/{jobid}", {"mode": mode}, {}))
+    return pass_on(dispatcher, jobid, "PATCH", "", {"mode": mode})
 
 
 @router.post("/jobs/{jobid}/savepoints", status_code=202)
 def savepoint(dispatcher: TheDispatcher, jobid: JobId, request: SavepointBody | None = None) -> JSONResponse:
     """Asks for a savepoint; the answer has the id to ask for its status."""
-    body = (request or SavepointBody()).model_dump(by_alias=True)
-    return respond(dispatcher.ask(jobid, "POST", f"/jobs/{jobid}/savepoints", {}, body))
+    return pass_on(
+        dispatcher, jobid, "POST", "/savepoints", body=(request or SavepointBody()).model_dump(by_alias=True)
+    )
 
 
 @router.get("/jobs/{jobid}/savepoints/{triggerid}")
 def savepoint_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
     """What became of a savepoint that was asked for."""
-    path = f"/jobs/{facts['job_id']}/savepoints/{_plain(triggerid)}"
-    return respond(dispatcher.ask(facts["job_id"], "GET", path, {}, {}))
+    return pass_on(dispatcher, facts["job_id"], "GET", f"/savepoints/{_plain(triggerid)}")
 
 
 @router.post("/jobs/{jobid}/stop", status_code=202)
 def stop(dispatcher: TheDispatcher, jobid: JobId, request: StopBody | None = None) -> JSONResponse:
     """Stop with a savepoint; ask for its outcome at /jobs/:jobid/savepoints/:triggerid."""
-    body = (request or StopBody()).model_dump()
-    return respond(dispatcher.ask(jobid, "POST", f"/jobs/{jobid}/stop", {}, body))
+    return pass_on(dispatcher, jobid, "POST", "/stop", body=(request or StopBody()).model_dump())
 
 
 @router.patch("/jobs/{jobid}/rescaling", status_code=202)
@@ -189,28 +195,26 @@ def rescale(
     dispatcher: TheDispatcher, jobid: JobId, parallelism: Annotated[int, Query(ge=1, le=32768)]
 ) -> JSONResponse:
     """Asks for another parallelism; the answer has the id to ask for its status."""
-    query = {"parallelism": str(parallelism)}
-    return respond(dispatcher.ask(jobid, "PATCH", f"/jobs/{jobid}/rescaling", query, {}))
+    return pass_on(dispatcher, jobid, "PATCH", "/rescaling", {"parallelism": str(parallelism)})
 
 
 @router.get("/jobs/{jobid}/rescaling/{triggerid}")
 def rescale_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
     """What became of a rescale that was asked for."""
-    path = f"/jobs/{facts['job_id']}/rescaling/{_plain(triggerid)}"
-    return respond(dispatcher.ask(facts["job_id"], "GET", path, {}, {}))
+    return pass_on(dispatcher, facts["job_id"], "GET", f"/rescaling/{_plain(triggerid)}")
 
 
 @router.get("/jobs/{jobid}/state")
 def state(dispatcher: TheDispatcher, facts: Facts, uid: str, name: str, key: str | None = None) -> JSONResponse:
     """Some entries of one state as of the newest checkpoint, or the value of one key; `key` is JSON, a list stands for a tuple."""
     query = {"uid": uid, "name": name, **({} if key is None else {"key": key})}
-    return respond(dispatcher.ask(facts["job_id"], "GET", f"/jobs/{facts['job_id']}/state", query, {}))
+    return pass_on(dispatcher, facts["job_id"], "GET", "/state", query)
 
 
 @router.get("/jobs/{jobid}/states")
 def states(dispatcher: TheDispatcher, facts: Facts) -> JSONResponse:
     """Which states the newest checkpoint has, by operator: what can be asked for with /state."""
-    return respond(dispatcher.ask(facts["job_id"], "GET", f"/jobs/{facts['job_id']}/states", {}, {}))
+    return pass_on(dispatcher, facts["job_id"], "GET", "/states")
 
 
 def _plain(trigger_id: str) -> str:

@@ -11,11 +11,9 @@ from pydantic import BaseModel, Field
 from penstock.service.documents import results as documents
 from penstock.service.documents import vertices
 from penstock.service.documents.results import AGGREGATIONS, aggregated
-from penstock.service.rest.context import ERRORS, Facts, Json, TheDispatcher, respond
+from penstock.service.rest.context import ERRORS, Facts, Json, Names, TheDispatcher, respond
 
 router = APIRouter(tags=["jobs"], responses=ERRORS)
-
-Names = Annotated[str | None, Query(max_length=4096)]
 
 
 class Bounds(BaseModel):

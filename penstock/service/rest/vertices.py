@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse
 
 from penstock.driver.control.rates import bottleneck
 from penstock.service.documents import vertices as documents
 from penstock.service.documents.results import aggregated, by_subtask
-from penstock.service.rest.context import ERRORS, Facts, Json, TheDispatcher, Vertex, not_found, respond
+from penstock.service.rest.context import ERRORS, Facts, Json, Names, TheDispatcher, Vertex, not_found, pass_on
 from penstock.service.rest.results import aggregations
 
 router = APIRouter(prefix="/jobs/{jobid}/vertices/{vertexid}", tags=["vertices"], responses=ERRORS)
+
+
+def known_subtask(vertex: Vertex, subtaskindex: int) -> int:
+    """The subtask in the path; 404 if the vertex has none."""
+    if not 0 <= subtaskindex < vertex["parallelism"]:
+        not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
+    return subtaskindex
+
+
+Subtask = Annotated[int, Depends(known_subtask)]
 
 
 @router.get("")
@@ -40,8 +50,7 @@ def flame_graph(
     if subtaskindex is not None and subtaskindex >= vertex["parallelism"]:
         not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
     query = {"type": type, **({} if subtaskindex is None else {"subtaskindex": str(subtaskindex)})}
-    path = f"/jobs/{facts['job_id']}/vertices/{vertex['id']}/flamegraph"
-    return respond(dispatcher.ask(facts["job_id"], "GET", path, query, {}))
+    return pass_on(dispatcher, facts["job_id"], "GET", f"/vertices/{vertex['id']}/flamegraph", query)
 
 
 @router.get("/watermarks")
@@ -65,7 +74,7 @@ def subtask_times(facts: Facts, vertex: Vertex) -> Json:
 @router.get("/subtasks/metrics")
 def subtask_metrics(
     vertex: Vertex,
-    get: Annotated[str | None, Query(max_length=4096)] = None,
+    get: Names = None,
     agg: Annotated[str | None, Query(max_length=100)] = None,
     subtasks: Annotated[
         str | None, Query(max_length=1000, pattern=r"^\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*$")
@@ -91,15 +100,13 @@ def task_managers(facts: Facts, vertex: Vertex) -> Json:
 
 
 @router.get("/subtasks/{subtaskindex}")
-def subtask(facts: Facts, vertex: Vertex, subtaskindex: int) -> Json:
+def subtask(facts: Facts, vertex: Vertex, subtaskindex: Subtask) -> Json:
     """One subtask."""
-    if not 0 <= subtaskindex < vertex["parallelism"]:
-        not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
     return documents.subtask(facts, vertex, subtaskindex)
 
 
 @router.get("/subtasks/{subtaskindex}/attempts/{attempt}")
-def attempt(facts: Facts, vertex: Vertex, subtaskindex: int, attempt: int) -> Json:
+def attempt(facts: Facts, vertex: Vertex, subtaskindex: Subtask, attempt: int) -> Json:
     """Of the current one, which is number 0: a job that goes back to a checkpoint does so as a whole."""
     if attempt != 0:
         not_found(f"attempt {attempt} of a subtask: only 0 is known")
@@ -107,17 +114,13 @@ def attempt(facts: Facts, vertex: Vertex, subtaskindex: int, attempt: int) -> Js
 
 
 @router.get("/subtasks/{subtaskindex}/metrics")
-def metrics_of_subtask(
-    vertex: Vertex, subtaskindex: int, get: Annotated[str | None, Query(max_length=4096)] = None
-) -> list[Json]:
+def metrics_of_subtask(vertex: Vertex, subtaskindex: Subtask, get: Names = None) -> list[Json]:
     """The metrics of one subtask; `get` chooses some."""
-    if not 0 <= subtaskindex < vertex["parallelism"]:
-        not_found(f"subtask {subtaskindex} of {vertex['parallelism']}")
     return documents.selected(by_subtask(documents.metrics(vertex), vertex["parallelism"])[subtaskindex], get)
 
 
 @router.get("/metrics")
-def metrics(vertex: Vertex, get: Annotated[str | None, Query(max_length=4096)] = None) -> list[Json]:
+def metrics(vertex: Vertex, get: Names = None) -> list[Json]:
     """The metrics of a vertex, subtask by subtask; `get` chooses some."""
     return documents.selected(documents.metrics(vertex), get)
 
