@@ -9,6 +9,7 @@ from typing import Any
 from penstock.checkpoint.manifest import StateHandle
 from penstock.common.accumulators import Accumulator
 from penstock.functions.connectors import Json, SplitRange
+from penstock.protocol.checkpoint_messages import Acknowledgement
 from penstock.protocol.ids import TaskId
 
 
@@ -68,19 +69,12 @@ class EpochPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskAck:
+class TaskAck(Acknowledgement):
     """A task's acknowledgement of barrier n. Its snapshot is in it, or was handed to the thread that stores it."""
 
-    task: TaskId
-    epoch: int
-    attempt: str
-    job_attempt: int = 0  # of the plan that was run
-    handle: StateHandle | None = None  # None: not a checkpoint, or `uploading`
-    uploading: bool = False  # the snapshot is on its way to storage; `Uploaded` follows
-    full: bool = True
+    handle: StateHandle | None = None
     savepoint: StateHandle | None = None  # in the savepoint's folder
     savepoint_error: str | None = None  # why it is not: the job goes on without that savepoint
-    committables: Mapping[str, list[Any]] = field(default_factory=dict)
     watermark: int = 0
     next_processing_timer: int | None = None
     feedback: Mapping[str, int] = field(default_factory=dict)  # records on the way back at the barrier, by tail
@@ -90,11 +84,9 @@ class TaskAck:
     busy_ms: float = 0.0
     back_pressured_ms: float = 0.0
     state_entries: int = 0
-    snapshot_bytes: int = 0
     snapshot_ms: float = 0.0
     alignment_ms: float = 0.0
     recovered: str = "no"  # "restored" from a checkpoint, "replayed" after a rollback, or "no"
-    slot: str = ""  # which process did it: host:port:pid
 
 
 @dataclass(slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from penstock.state.backend import NO_KEY
 from penstock.state.keys import normal_key, user_key
 from penstock.state.overlay import MISSING
 from penstock.state.specification import Specification, type_name
+from penstock.state.timers import TimerQueue
 
 
 class Collector:
@@ -87,20 +88,17 @@ class TimedOperator(Operator):
 
     def on_watermark(self, timestamp: int) -> None:
         self.current_watermark = timestamp
-        state = self.ctx.state
-        due = state.event_timers.next_timestamp()
-        if due is not None and due <= timestamp:
-            state.event_timers.advance(timestamp, self._fire_event)
-            state.current_key = NO_KEY
-            self.collector.flush(self)
+        self._fire_due(self.ctx.state.event_timers, timestamp, self._fire_event)
         self.ctx.output.watermark(timestamp)
 
     def on_processing_time(self, now: int) -> None:
-        state = self.ctx.state
-        due = state.processing_timers.next_timestamp()
-        if due is not None and due <= now:
-            state.processing_timers.advance(now, self._fire_processing)
-            state.current_key = NO_KEY
+        self._fire_due(self.ctx.state.processing_timers, now, self._fire_processing)
+
+    def _fire_due(self, timers: TimerQueue, time: int, fire: Callable[[int, Any, Any], None]) -> None:
+        due = timers.next_timestamp()
+        if due is not None and due <= time:
+            timers.advance(time, fire)
+            self.ctx.state.current_key = NO_KEY
             self.collector.flush(self)
 
     def next_processing_timer(self) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.errors import ProtocolError
+from penstock.protocol.checkpoint_messages import Acknowledgement
 from penstock.protocol.ids import TaskId
 
 _MOST_HANDLES = 1000  # a restore reads every one of them
@@ -24,18 +25,6 @@ class Handle(Protocol):
     def inline(self) -> bool:
         """It is in the manifest itself."""
         ...
-
-
-class Snapshot(Protocol):
-    """What an acknowledgement says of the task's snapshot."""
-
-    @property
-    def epoch(self) -> int:
-        """The epoch at whose end it was taken."""
-
-    @property
-    def full(self) -> bool:
-        """True if it holds everything, not only what changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +75,7 @@ class Chains:
         return frozenset(t for t, c in self._chains.items() if c.deltas and c.inline_bytes > _INLINE_BYTES)
 
     def extend(
-        self, acks: Mapping[TaskId, Snapshot], stored: Mapping[TaskId, tuple[Any, ...]]
+        self, acks: Mapping[TaskId, Acknowledgement], stored: Mapping[TaskId, tuple[Any, ...]]
     ) -> dict[TaskId, tuple[Any, ...]]:
         """A checkpoint's acknowledgements and what each has stored: what the manifest says of every task."""
         for task, ack in acks.items():
@@ -102,11 +91,11 @@ class Chains:
                 raise ProtocolError(f"task {task} sent a delta for checkpoint {ack.epoch} with nothing to build on")
         return {task: self._chains[task].handles for task in sorted(acks)}
 
-    def lacks_base(self, acks: Mapping[TaskId, Snapshot]) -> list[TaskId]:
+    def lacks_base(self, acks: Mapping[TaskId, Acknowledgement]) -> list[TaskId]:
         """Tasks that sent a delta although what it builds on was lost meanwhile (several barriers were under way)."""
         return [task for task, ack in sorted(acks.items()) if not ack.full and task not in self._chains]
 
-    def keep(self, acks: Mapping[TaskId, Snapshot], stored: Mapping[TaskId, tuple[Any, ...]]) -> None:
+    def keep(self, acks: Mapping[TaskId, Acknowledgement], stored: Mapping[TaskId, tuple[Any, ...]]) -> None:
         """A checkpoint was declined. What was stored of it is part of its tasks' chains all the same, since their next
         deltas build on it; tasks that stored nothing start again with a full snapshot."""
         lost = set(self.lacks_base(acks)) | {task for task in acks if task not in stored}

@@ -2,58 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.errors import ProtocolError
 from penstock.protocol.ids import TaskId
 
 
-class Acknowledgement(Protocol):
-    """What the machine reads of a task's acknowledgement."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledgement:
+    """What the machine reads of a task's acknowledgement of a barrier."""
 
-    @property
-    def task(self) -> TaskId:
-        """Who acknowledges."""
-
-    @property
-    def epoch(self) -> int:
-        """The epoch whose barrier it answers."""
-
-    @property
-    def attempt(self) -> str:
-        """The run of the task that made it."""
-
-    @property
-    def job_attempt(self) -> int:
-        """The attempt of the job it belongs to."""
-
-    @property
-    def slot(self) -> str:
-        """The process it ran in."""
-        ...
-
-    @property
-    def handle(self) -> Any:
-        """Where the snapshot is; None if there is none, or it is still being stored."""
-
-    @property
-    def uploading(self) -> bool:
-        """True if the snapshot is still being stored: `Uploaded` will follow."""
-
-    @property
-    def full(self) -> bool:
-        """True if the snapshot holds everything, not only what changed."""
-
-    @property
-    def snapshot_bytes(self) -> int:
-        """How many bytes the snapshot has."""
-
-    @property
-    def committables(self) -> Mapping[str, Sequence[Any]]:
-        """What the task's sinks are to commit, by sink."""
+    task: TaskId
+    epoch: int
+    attempt: str
+    job_attempt: int = 0  # of the plan that was run
+    slot: str = ""  # which process did it: host:port:pid
+    handle: Any = None  # where the snapshot is. None: there is none, or `uploading`
+    uploading: bool = False  # the snapshot is on its way to storage; `Uploaded` follows
+    full: bool = True  # the snapshot holds everything, not only what changed
+    snapshot_bytes: int = 0
+    committables: Mapping[str, list[Any]] = field(default_factory=dict)  # by sink
 
 
 A = TypeVar("A", bound=Acknowledgement)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from penstock.protocol.chains import Chains
 from penstock.protocol.checkpoint_messages import (
     Abandoned,
     Acknowledged,
+    Acknowledgement,
     Asked,
     AwaitSinks,
     Begun,
@@ -59,17 +60,10 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
-    task: TaskId
-    epoch: int
+class Ack(Acknowledgement):
     attempt: str = "first"
-    job_attempt: int = 0
     slot: str = "host:1"
-    handle: Any = None
-    uploading: bool = False
-    full: bool = True
     snapshot_bytes: int = 10
-    committables: Mapping[str, list[Any]] = field(default_factory=dict)
 
 
 Instruction = CheckpointInstruction[Ack]

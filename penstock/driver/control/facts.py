@@ -50,7 +50,7 @@ def with_statistics(checkpoints: dict[str, Any], statistics: CheckpointStatistic
     history.extend(_unreported(r) for r in settled.values() if r.status == "failed" or r.checkpoint_id <= reported)
     history.sort(key=lambda entry: entry["trigger_ms"])
     savepoints = sum(entry["is_savepoint"] for entry in history)
-    restored = next((r for r in reversed(statistics.history) if r.status == "restored"), None)
+    restored = statistics.latest("restored")
     return {
         "counts": {
             "completed": statistics.completed + savepoints,
@@ -58,15 +58,12 @@ def with_statistics(checkpoints: dict[str, Any], statistics: CheckpointStatistic
             "restored": statistics.restored,
         },
         "history": history,
-        "restored": checkpoints["restored"]
-        if restored is None
-        else {
-            "id": restored.checkpoint_id,
-            "restore_timestamp": restored.at_ms,
-            "is_savepoint": False,
-            "external_path": None,
-        },
+        "restored": checkpoints["restored"] if restored is None else _restored(restored.checkpoint_id, restored.at_ms),
     }
+
+
+def _restored(checkpoint: int, at_ms: int) -> dict[str, Any]:
+    return {"id": checkpoint, "restore_timestamp": at_ms, "is_savepoint": False, "external_path": None}
 
 
 def _outcome(record: CheckpointRecord, trigger_ms: int) -> dict[str, Any]:
@@ -82,15 +79,20 @@ def _outcome(record: CheckpointRecord, trigger_ms: int) -> dict[str, Any]:
 def _unreported(record: CheckpointRecord) -> dict[str, Any]:
     """One whose epoch has no report: it failed, or an earlier driver ran it."""
     trigger_ms = record.at_ms - int(record.duration_ms)
+    return {**_entry(record.checkpoint_id, trigger_ms), **_outcome(record, trigger_ms)}
+
+
+def _entry(checkpoint: int, trigger_ms: int, *, is_savepoint: bool = False, path: str | None = None) -> dict[str, Any]:
+    """What is said of every checkpoint; of the subtasks only a report tells."""
     return {
-        "id": record.checkpoint_id,
-        "is_savepoint": False,
+        "id": checkpoint,
+        "status": "COMPLETED",
+        "is_savepoint": is_savepoint,
         "trigger_ms": trigger_ms,
         "manifest_ms": 0.0,
         "commit_ms": 0.0,
-        "path": None,
+        "path": path,
         "subtasks": 0,
-        **_outcome(record, trigger_ms),
     }
 
 
@@ -187,12 +189,8 @@ class FactsRecorder:
         """The first epoch after a start from a checkpoint, or after going back to one."""
         self._counts["restored"] += 1
         before = [c["id"] for c in self._checkpoints if c["id"] < report.epoch]
-        self._restored = {
-            "id": max(before, default=report.epoch - 1),
-            "restore_timestamp": report.wall_ms - int(report.duration_ms),
-            "is_savepoint": False,
-            "external_path": None,
-        }
+        begun_ms = report.wall_ms - int(report.duration_ms)
+        self._restored = _restored(max(before, default=report.epoch - 1), begun_ms)
 
     def _add_totals(self, vertex: Mapping[str, Any]) -> None:
         totals = self._totals.get(vertex["id"])
@@ -205,18 +203,15 @@ class FactsRecorder:
     def _checkpoint(self, report: EpochReport) -> dict[str, Any]:
         for older in list(self._checkpoints)[: -_DETAILED_CHECKPOINTS + 1]:
             older.pop("vertices", None)
+        path = None if self._storage_url is None else f"{self._storage_url}/checkpoints/chk-{report.epoch}"
         return {
-            "id": report.epoch,
-            "status": "COMPLETED",
-            "is_savepoint": False,
-            "trigger_ms": report.wall_ms - int(report.duration_ms),
+            **_entry(report.epoch, report.wall_ms - int(report.duration_ms), path=path),
             "ack_ms": report.wall_ms,
             "duration_ms": round(report.duration_ms, 2),
             "bytes": report.checkpoint_bytes,
             "manifest_ms": round(report.manifest_ms, 2),
             "commit_ms": round(report.commit_ms, 2),
             "alignment_ms": max((ms for v in report.vertices for ms in v["subtasks"]["alignment_ms"]), default=0),
-            "path": None if self._storage_url is None else f"{self._storage_url}/checkpoints/chk-{report.epoch}",
             "subtasks": sum(vertex["parallelism"] for vertex in report.vertices),
             "vertices": {
                 str(vertex["id"]): {name: vertex["subtasks"][name] for name in _CHECKPOINT_COLUMNS}
@@ -229,21 +224,9 @@ class FactsRecorder:
         now = self._clock()
         with self._lock:
             self._counts["completed"] += 1
-            self._checkpoints.append(
-                {
-                    "id": self._reports[-1].epoch if self._reports else 0,
-                    "status": "COMPLETED",
-                    "is_savepoint": True,
-                    "trigger_ms": trigger_ms,
-                    "ack_ms": now,
-                    "duration_ms": now - trigger_ms,
-                    "bytes": size,
-                    "manifest_ms": 0.0,
-                    "commit_ms": 0.0,
-                    "path": path,
-                    "subtasks": 0,
-                }
-            )
+            epoch = self._reports[-1].epoch if self._reports else 0
+            entry = _entry(epoch, trigger_ms, is_savepoint=True, path=path)
+            self._checkpoints.append({**entry, "ack_ms": now, "duration_ms": now - trigger_ms, "bytes": size})
 
     def operation(self, entry: dict[str, Any]) -> None:
         """A long action that was asked for, or its end: replaces the entry with the same trigger id."""

@@ -87,7 +87,7 @@ class SparkJob:
         master.take_over()
         completed: int | None = None
         try:
-            self._recover()
+            self._insist(master.recover)
             self._job = master.job  # at the parallelism an earlier driver had rescaled it to
             self.registry = self._open_registry()
             while not master.finished and not self._cancelled.is_set():
@@ -151,9 +151,10 @@ class SparkJob:
         self.on_state("RESTARTING")
         self._cancelled.wait(delay / 1000)
 
-    def _recover(self) -> None:
+    def _insist(self, step: Callable[[], None]) -> None:
+        """Does one step between two attempts; if it fails, the restart strategy decides."""
         try:
-            self.master.recover()
+            step()
         except (CorruptSnapshotError, *FINAL_ERRORS):
             raise  # waiting does not mend these
         except Exception as error:
@@ -165,12 +166,7 @@ class SparkJob:
         if not self.master.rescaling or self._cancelled.is_set():
             return False
         assert self.registry is not None
-        try:
-            self.master.change_parallelism()
-        except (CorruptSnapshotError, *FINAL_ERRORS):
-            raise
-        except Exception as error:
-            self._restart_or_fail(error)
+        self._insist(self.master.change_parallelism)
         self._job = self.master.job
         self.registry.change_job(self._slot_job(), self._job.graph.slots)
         return True
