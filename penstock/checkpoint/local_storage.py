@@ -228,7 +228,6 @@ def _unlink_quietly(path: Path) -> None:
 
 
 def _fsync_folder(folder: Path) -> None:
-    with contextlib.suppress(
-        FileNotFoundError
-    ):  # emptied and removed by a concurrent deletion: nothing of ours is in it
+    # It may have been emptied and removed by a concurrent deletion: then nothing of ours is in it.
+    with contextlib.suppress(FileNotFoundError):
         fsync_folder(folder)

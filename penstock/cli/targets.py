@@ -155,10 +155,8 @@ def checked(answer: Answer) -> dict[str, Any]:
     """The body of a good answer; an error with the other side's own words otherwise."""
     if answer.status >= 400 and "errors" in answer.body:
         raise PenstockError("; ".join(map(str, answer.body["errors"])))
-    if answer.status >= 400 or set(answer.body) in (
-        {"text"},
-        {"items"},
-    ):  # a proxy, Spark's page, whatever listens there
+    # A proxy, Spark's page, whatever listens there.
+    if answer.status >= 400 or set(answer.body) in ({"text"}, {"items"}):
         raise PenstockError(
             f"what answered (status {answer.status}) is no dispatcher of Penstock's: --jobmanager or PENSTOCK_JOBMANAGER should "
             "be the address that `penstock jobmanager` prints and `penstock ui` shows"

@@ -118,9 +118,8 @@ class LatencyTracker:
 
     def __init__(self, graph: JobGraph) -> None:
         self._reach = sources_of_sinks(graph)
-        self._underway: dict[
-            int, tuple[int, frozenset[str]]
-        ] = {}  # epoch → when it was planned, sources that bring records
+        # By epoch: when it was planned, and the sources that bring records.
+        self._underway: dict[int, tuple[int, frozenset[str]]] = {}
         self._samples: dict[tuple[str, str], deque[int]] = {}
 
     def planned(self, epoch: int, at_ms: int, sources: Iterable[str]) -> None:

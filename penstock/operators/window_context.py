@@ -68,9 +68,8 @@ def described_windows(assigner: WindowAssigner[Any, Any]) -> str | None:
         return None
     ours = type(assigner).__module__.startswith("penstock.")
     dynamic = isinstance(assigner, (DynamicEventTimeSessionWindows, DynamicProcessingTimeSessionWindows))
-    return (
-        repr(assigner) if ours and not dynamic else type(assigner).__qualname__
-    )  # users may rename what they hand over
+    # Users may rename what they hand over.
+    return repr(assigner) if ours and not dynamic else type(assigner).__qualname__
 
 
 class WindowCodec:

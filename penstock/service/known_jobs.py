@@ -130,12 +130,8 @@ def known_jobs(home: JobHome) -> list[KnownJob]:
 
 
 MAX_JOBS: Final = 100
-_TOLD: Final = (
-    "submission.json",
-    "driver.log",
-    "control.json",
-    "facts.json",
-)  # facts last: until then it can be repeated
+# Facts last: until then it can be repeated.
+_TOLD: Final = ("submission.json", "driver.log", "control.json", "facts.json")
 
 
 def remember_limit(home: JobHome, most: int) -> None:

@@ -238,10 +238,8 @@ def _as_array(values: Sequence[Any]) -> pa.Array | None:
     simple = _ARROW.get(kinds.pop()) if len(kinds) == 1 else None
     try:
         return None if simple is None else pa.array(values, simple)
-    except (
-        OverflowError,
-        ValueError,
-    ):  # more than 64 bits, half of a surrogate pair: to be named by who looks at each value
+    except (OverflowError, ValueError):
+        # More than 64 bits, half of a surrogate pair: to be named by who looks at each value.
         return None
 
 

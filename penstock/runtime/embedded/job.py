@@ -302,9 +302,8 @@ class EmbeddedJob:
         interval = self._job.settings.epoch_interval_ms
         if isinstance(self.master.clock, ManualClock):
             self.master.clock.advance(interval)
-        elif (
-            self._unbounded or plan is None or plan.last
-        ):  # one that turns out not to be the last is tried again in time
+        elif self._unbounded or plan is None or plan.last:
+            # One that turns out not to be the last is tried again in time.
             self._next_plan_at = started + interval / 1000
         if plan is not None:
             self._in_flight += 1

@@ -304,9 +304,8 @@ class _Attempt:
                 self._master.settle(wait_ms=_LAST_UPLOADS_MS)
             elif not self._over.is_set():
                 self._run_epoch(frame, batch + 1)
-        except (
-            BaseException
-        ) as error:  # Spark would lose it on its way through the JVM: it is raised where the job is run
+        except BaseException as error:
+            # Spark would lose it on its way through the JVM: it is raised where the job is run.
             self._error = self._explain(error)
             self._over.set()
         if self._over.is_set():
@@ -363,9 +362,8 @@ class _Attempt:
             f"epoch {plan.epoch} did not end within {self._timeout_s:.0f} s and was given up; a slow function or sink may need a "
             "larger penstock.epoch.timeout",
         )
-        if (
-            hangs and self._query is not None
-        ):  # Spark's job group is the run: other jobs of the session are not ours to end
+        if hangs and self._query is not None:
+            # Spark's job group is the run: other jobs of the session are not ours to end.
             self._spark_job._session.sparkContext.cancelJobGroup(self._query.runId)
 
     def _explain(self, error: BaseException) -> BaseException:
