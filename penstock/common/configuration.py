@@ -21,7 +21,14 @@ ConfigurationValue: TypeAlias = str | int | float | bool | bytes
 
 
 class Configuration:
-    """A mutable set of key/value pairs; a value written as one type can be read as another that fits it."""
+    """A mutable set of key/value pairs; a value written as one type can be read as another that fits it.
+
+    Example:
+
+        config = Configuration()
+        config.set_string("penstock.job.dir", "/data/jobs/orders").set_integer("parallelism.default", 4)
+        env = StreamExecutionEnvironment.get_execution_environment(config)
+    """
 
     def __init__(self, other: Configuration | None = None) -> None:
         self._values: dict[str, ConfigurationValue] = {} if other is None else dict(other._values)

@@ -133,6 +133,10 @@ class WatermarkStrategy:
 
     (PyFlink's `with_idleness` and `with_watermark_alignment` forget a timestamp assigner set before; here, as in
     Flink, the order of the calls does not matter.)
+
+    Example:
+
+        WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5)).with_idleness(Duration.of_minutes(1))
     """
 
     generator: GeneratorSpec

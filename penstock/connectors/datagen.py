@@ -116,6 +116,11 @@ class DataGeneratorSource(Source):
 
     `rate_per_second` is for all splits together. It is kept by the enumerator: what the time since the first plan
     allows, catching up at most 2 s worth; the time a job was down earns nothing.
+
+    Example:
+
+        numbers = DataGeneratorSource(lambda index: index, 1_000, splits=4)
+        env.from_source(numbers, WatermarkStrategy.no_watermarks(), "numbers")
     """
 
     def __init__(

@@ -26,6 +26,10 @@ class AsyncDataStream:
     replayed epoch makes all its requests again. Results leave in the order of the input in both modes, because a replay
     must not send them to other places; a watermark stays behind the results of the records before it. With
     `unordered_wait` a slow request does not keep others from being made.
+
+    Example:
+
+        priced = AsyncDataStream.unordered_wait(items, AskForPrice(), Time.seconds(5), capacity=100)
     """
 
     @staticmethod

@@ -46,7 +46,12 @@ def _two_inputs(
 
 
 class ConnectedStreams:
-    """Two streams, maybe of different types, whose records meet in one function. Keyed if both are."""
+    """Two streams, maybe of different types, whose records meet in one function. Keyed if both are.
+
+    Example:
+
+        orders.connect(payments).key_by(lambda order: order.id, lambda payment: payment.order).process(Match())
+    """
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
         _check_environments(stream1, stream2)

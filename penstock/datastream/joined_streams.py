@@ -156,7 +156,13 @@ class _TwoStreams(Generic[W]):
 
 
 class JoinedStreams(_TwoStreams[_JoinWindow]):
-    """An inner join of two streams, window by window."""
+    """An inner join of two streams, window by window.
+
+    Example:
+
+        windows = TumblingEventTimeWindows.of(Time.minutes(5))
+        orders.join(payments).where(lambda o: o.id).equal_to(lambda p: p.order).window(windows).apply(lambda o, p: (o, p))
+    """
 
     _verb = "join"
     _with_window = _JoinWindow

@@ -52,7 +52,16 @@ from penstock.runtime.launch import launch
 
 
 class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSources):
-    """A program under construction. `execute` runs what was built since the last one and starts afresh."""
+    """A program under construction. `execute` runs what was built since the last one and starts afresh.
+
+    Example:
+
+        config = Configuration.from_dict({"penstock.job.dir": "/data/jobs/orders", "execution.checkpointing.interval": "1 s"})
+        env = StreamExecutionEnvironment.get_execution_environment(config)
+        env.set_parallelism(4)
+        env.from_source(source, WatermarkStrategy.no_watermarks(), "orders").uid("orders").map(parse).sink_to(sink).uid("out")
+        env.execute("orders")
+    """
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         self._init_settings(configuration)

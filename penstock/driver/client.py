@@ -55,7 +55,13 @@ class RunningJob(Protocol):
 
 
 class JobClient:
-    """Watch and steer a job from the process that started it. All methods may be called from any thread."""
+    """Watch and steer a job from the process that started it. All methods may be called from any thread.
+
+    Example:
+
+        client = env.execute_async("orders")
+        path = client.stop_with_savepoint(False, "/data/savepoints").result()
+    """
 
     def __init__(self, job_id: str, job: RunningJob, reports: list[EpochReport]) -> None:
         self._job_id = JobID(job_id)

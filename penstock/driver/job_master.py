@@ -1,8 +1,8 @@
 """The JobMaster: plans epochs, completes them, takes a job back to its last checkpoint.
 
 It knows neither Spark nor threads: a runtime asks `plan_epoch`, runs the plan, and hands the acknowledgements to
-`complete_epoch`, or one by one to `acknowledge` when several epochs are under way. The order there is the protocol of the
-design's §4: manifest (the instant of commit), then sinks, and only then may the runtime log the epoch as done. What an epoch
+`complete_epoch`, or one by one to `acknowledge` when several epochs are under way. The order there is the protocol of
+docs/design/0002: manifest (the instant of commit), then sinks, and only then may the runtime log the epoch as done. What an epoch
 reads is decided in `planning`, what makes it last is in `checkpoints`, where a job goes back to in `recovery`.
 """
 

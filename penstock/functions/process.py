@@ -43,7 +43,18 @@ class ProcessFunction(Function):
 
 
 class KeyedProcessFunction(Function):
-    """On a keyed stream: state and timers belong to the key of the current record."""
+    """On a keyed stream: state and timers belong to the key of the current record.
+
+    Example:
+
+        class Count(KeyedProcessFunction):
+            def open(self, runtime_context):
+                self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.LONG()))
+
+            def process_element(self, value, ctx):
+                self.seen.update((self.seen.value() or 0) + 1)
+                yield ctx.get_current_key(), self.seen.value()
+    """
 
     class Context(ProcessFunction.Context):
         """In `on_timer`, `timestamp` is the timer's."""

@@ -62,7 +62,14 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """A window function that also sees time and state."""
+    """A window function that also sees time and state.
+
+    Example:
+
+        class CountWithWindow(ProcessWindowFunction):
+            def process(self, key, context, elements):
+                yield key, context.window().start, len(list(elements))
+    """
 
     class Context(ProcessAllWindowFunction.Context[W2]):
         """Valid during the call it is passed to."""

@@ -39,7 +39,12 @@ _log = logging.getLogger("penstock.spark")
 
 
 class SparkSink(Sink):
-    """Takes a columnar stream, or any stream when `schema` says what its values are."""
+    """Takes a columnar stream, or any stream when `schema` says what its values are.
+
+    Example:
+
+        totals.sink_to(SparkSink.parquet("file:///data/totals", schema=TOTAL)).uid("totals")
+    """
 
     def __init__(self, name: str, write: Write, schema: pa.Schema | None) -> None:
         self._name, self._write = name, write

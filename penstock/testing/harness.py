@@ -89,6 +89,12 @@ class OperatorHarness:
     made by pickling, so that one operator can serve many harnesses and what cannot travel to a slot fails here too.
 
     The operator opens with the first use. `restore` must come before that.
+
+    Example:
+
+        with OperatorHarness.for_function(Count(), key_selector=lambda value: value) as harness:
+            harness.push("a").push("b").push("a")
+            assert harness.values() == [("a", 1), ("b", 1), ("a", 2)]
     """
 
     def __init__(

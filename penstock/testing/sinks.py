@@ -16,7 +16,14 @@ _calls: dict[str, list[int]] = {}
 
 
 class ListSink(Sink):
-    """Collects committed values under `name` in this process. Idempotent by epoch: the first commit of one counts."""
+    """Collects committed values under `name` in this process. Idempotent by epoch: the first commit of one counts.
+
+    Example:
+
+        stream.sink_to(ListSink("numbers"))
+        env.execute()
+        assert sorted(ListSink.results("numbers")) == [1, 2, 3]
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name

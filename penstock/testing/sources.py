@@ -47,7 +47,15 @@ _aborted: set[tuple[str, str, int]] = set()
 class ScriptedSource(Source):
     """Bounded and replayable. Besides values the script may hold `Stamped` values, `Watermark(timestamp)` of the current
     split, `Split(name)`, `Epoch()` and `Abort()`. Runs in the embedded runtime only, because an abort is remembered in this
-    process. Epochs are cut where the script says, whatever `penstock.epoch.max-records` allows."""
+    process. Epochs are cut where the script says, whatever `penstock.epoch.max-records` allows.
+
+    Example:
+
+        source = ScriptedSource(["a", Epoch(), "b", Abort(), "c"])
+        env.from_source(source, WatermarkStrategy.no_watermarks(), "script").sink_to(ListSink("out"))
+        env.execute()
+        assert source.aborts_fired == 1
+    """
 
     def __init__(self, script: Sequence[Any]) -> None:
         self._id = uuid.uuid4().hex

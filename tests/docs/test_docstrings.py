@@ -5,11 +5,14 @@ A method that overrides a documented one has its contract. The text that `datacl
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pkgutil
+import textwrap
 from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -68,3 +71,21 @@ def silent_names(module: ModuleType) -> Iterator[str]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_public_name_has_a_docstring(room: str) -> None:
     assert [name for module in modules(room) for name in silent_names(module)] == []
+
+
+def examples(room: str) -> Iterator[tuple[str, str]]:
+    """By file and line, the code behind `Example:` in docstrings."""
+    home = Path(penstock.__path__[0])
+    for path in [home / f"{room}.py"] if (home / f"{room}.py").exists() else sorted((home / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                _, found, code = (ast.get_docstring(node) or "").partition("Example:\n\n")
+                if found:
+                    yield f"{path}:{node.lineno}", textwrap.dedent(code)
+
+
+def test_examples_in_docstrings_are_python() -> None:
+    found = [example for room in ROOMS for example in examples(room)]
+    assert len(found) > 20
+    for where, code in found:
+        compile(code, where, "exec")

@@ -146,6 +146,10 @@ class FileSink(Sink):
 
     `partition_by` names columns (Hive-style folders `page=a`, the columns leave the file) or is a function from a value
     (a dict for a row of a columnar stream) to a folder name. Each partition of an epoch is an open file in the writer.
+
+    Example:
+
+        totals.sink_to(FileSink.parquet("/data/out", pa.schema([("user", pa.string()), ("total", pa.int64())]))).uid("files")
     """
 
     def __init__(self, base_path: Path, write_format: WriteFormat, *, partition_by: Partitioning | None = None) -> None:

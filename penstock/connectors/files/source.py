@@ -141,6 +141,11 @@ class FileSource(Source):
 
     How much an epoch reads is bounded by its `max_records` for Parquet, whose row counts are known, and by
     `max_bytes_per_epoch` for the others.
+
+    Example:
+
+        source = FileSource.parquet("/data/in", columns=["user", "amount", "at"], event_time_column="at")
+        payments = env.from_source(source, WatermarkStrategy.for_monotonous_timestamps(), "payments")
     """
 
     def __init__(

@@ -48,10 +48,8 @@ class KafkaRecordSerializationSchema:
 
         Example:
 
-            KafkaRecordSerializationSchema.builder()
-                .set_topic("orders")
-                .set_value_serialization_schema(SimpleStringSchema())
-                .build()
+            values = SimpleStringSchema()
+            KafkaRecordSerializationSchema.builder().set_topic("orders").set_value_serialization_schema(values).build()
         """
         return KafkaRecordSerializationSchemaBuilder()
 

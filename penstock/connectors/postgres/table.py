@@ -4,7 +4,7 @@ A column as the catalog describes it, and whether values fit it.
 
 Checked in the slots, while an epoch runs: what the database refuses at commit has been promised by a checkpoint already,
 and would be refused again after every restart. What can be told from the type is told here; of the rest the database itself is
-asked, with a copy of the rows that is rolled back (`trial`).
+asked, with a copy of the rows that is rolled back (`Trial`).
 """
 
 from __future__ import annotations

@@ -38,6 +38,11 @@ class PushSource(Source):
     `receive_log` is a folder that the driver can write to and every slot can read, for this source of this job alone: a
     job without a checkpoint starts with the oldest record in it. Records that the last `retained_checkpoints`
     checkpoints do not need are deleted.
+
+    Example:
+
+        source = PushSource(MyReceiver(), receive_log="/data/received")
+        env.from_source(source, WatermarkStrategy.no_watermarks(), "received")
     """
 
     def __init__(
