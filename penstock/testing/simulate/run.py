@@ -288,14 +288,8 @@ class _Run:
         version = replace(version, removed=self.version.removed)
         dies = rng.random() < (0.85 if early else 0.6)
         left = rng.randint(1, 4)
-        points: list[CrashPoint] = [
-            "before-manifest",
-            "before-run",
-            "process",
-            "barrier",
-            "after-manifest",
-            "after-manifest",
-        ]
+        points: list[CrashPoint] = ["before-manifest", "before-run", "process", "barrier"]
+        points += ["after-manifest"] * 4  # with output that is promised and not made
         point = rng.choice(points if early and rng.random() < 0.8 else list(POINTS))
         times = rng.choice([1, 2]) if point.endswith("-manifest") else rng.choice([1, 2, 2, 3, 5, 20])
         gone = _Vanishing(point, times if dies else 0)
