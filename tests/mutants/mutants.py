@@ -25,12 +25,9 @@ _ONE_ANSWER: Final = "tests/contract/test_one_answer.py"
 _STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
 
 # Why a simulated run cannot notice some.
-_DISK: Final = "the simulator's storage is memory: this is about files on a real disk"
 _SOCKETS_ONLY: Final = "sockets between processes: the simulator has one process"
 _SPARK: Final = "Spark itself: the simulator has none"
 _SLOTS: Final = "slot processes and their addresses: the simulator's hosts are objects"
-_API: Final = "what the API takes and refuses while a program is built: no run begins"
-_VALUES_ONLY: Final = "what an operator computes, not how a job survives: its simulated jobs hold no such values"
 
 _CHECKPOINTS: Final = (
     Mutant(
@@ -81,6 +78,7 @@ _CHECKPOINTS: Final = (
         old="        _check_permit(manifest, permit)\n",
         new="",
         tests=("tests/checkpoint/test_permits.py::test_a_permit_is_for_one_checkpoint_and_its_output",),
+        out_of_reach="no part of the product offers a wrong permit: the check is for code that is yet to come",
     ),
     Mutant(
         name="a driver that was replaced discards what is staged",
@@ -341,7 +339,7 @@ _COLUMNS: Final = (
         old="return last_timestamp(self.end(window))",
         new="return window - 1",
         tests=("tests/contract/test_end_of_time.py::test_a_batch_window_behind_a_keyed_sum_loses_nothing",),
-        out_of_reach=_VALUES_ONLY,
+        out_of_reach="a batch job: simulated jobs are streams, and none has records at the end of time",
     ),
     Mutant(
         name="Arrow casts to the declared type",
@@ -455,7 +453,7 @@ _SINKS_AND_SPARK: Final = (
         tests=(
             "tests/state/test_local_folder.py::test_only_what_is_certainly_left_by_a_dead_process_of_ours_is_removed",
         ),
-        out_of_reach=_DISK,
+        out_of_reach="a process that is really dead: a simulated one dies inside of one that lives",
     ),
 )
 
@@ -466,7 +464,7 @@ _STATE: Final = (
         old="            cursor.status()",
         new="            pass",
         tests=("tests/embedded/test_damaged_working_state.py", "tests/state/test_damaged_rocksdb.py"),
-        out_of_reach=_DISK,
+        out_of_reach="damaged files of RocksDB: simulated state is too small to leave its memory",
     ),
     Mutant(
         name="an error crosses processes without its class",
@@ -474,7 +472,7 @@ _STATE: Final = (
         old='return _CROSSING.get(text["type"], PenstockError)(text["message"])',
         new='return PenstockError(text["message"])',
         tests=(f"{_CROSSING}::test_a_damaged_state_file_is_a_corrupt_snapshot_to_relay_and_driver",),
-        out_of_reach=_SOCKETS_ONLY,
+        out_of_reach="errors between processes: the simulator has one",
     ),
     Mutant(
         name="a damaged checkpoint is tried again for ever",

@@ -189,6 +189,14 @@ def test_at_least_once_may_repeat_and_must_not_lose() -> None:
     assert oracle.judge(truth, {"loops": ANSWER["loops"][1:]}).lost == 1
 
 
+def test_event_time_is_where_the_slowest_split_is_that_goes_on() -> None:
+    a0, b0 = RECORDS["a0"], RECORDS["b0"]
+    assert oracle.event_time([(a0, 2), (b0, 1)]) == 119
+    assert oracle.event_time([(a0, 2), (b0, 2)]) == 899, "b0 has ended"
+    assert oracle.event_time([(a0, 2), (b0, 0)]) is None, "nobody knows where b0 begins"
+    assert oracle.event_time([(a0, 3), (b0, 2)]) is None
+
+
 def test_what_was_cut_off_has_been_read_up_to_the_same_place_by_all() -> None:
     truth = oracle.Truth(splits=RECORDS, cut=frozenset("b"))
     loops, prefixes = ANSWER["loops"], ANSWER["prefixes"]
