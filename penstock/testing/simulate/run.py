@@ -514,8 +514,13 @@ class _Life:
                 self._run.clock.advance(deed.detail)
             case "clock back":
                 self._run.clock.advance(-deed.detail)
-            case "savepoint" | "stop":
+            case "savepoint":
                 self._ask(deed.act)
+            case "stop":
+                self._ask(deed.act)
+                if deed.detail % 5 == 0:  # and it does not come about: the job goes on
+                    self._story.tell("  the next close fails")
+                    self._run.world.failing["close"] += 1
             case (
                 "drain"
             ):  # windows are closed where the job stands: it has come to its end, if not to that of its input
