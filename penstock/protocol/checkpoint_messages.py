@@ -41,10 +41,12 @@ class Purpose(Enum):
 
     @property
     def saves(self) -> bool:
+        """True if a savepoint is wanted."""
         return self in (Purpose.SAVEPOINT, Purpose.STOP, Purpose.DRAIN)
 
     @property
     def ends_run(self) -> bool:
+        """True if the run ends with this epoch: the job stops, or goes on at another parallelism."""
         return self in (Purpose.STOP, Purpose.DRAIN, Purpose.RESCALE)
 
 

@@ -38,7 +38,7 @@ def is_silent(thing: Any) -> bool:
 
 def silent_members(owner: type, path: str) -> Iterator[str]:
     """Of this class and of the classes inside it; what it inherits from another package's class is not ours to say."""
-    for name, _ in inspect.getmembers_static(owner):
+    for name in sorted({name for base in owner.__mro__ for name in vars(base)}):  # dir() hides properties of enums
         home = next((base for base in owner.__mro__ if name in vars(base)), owner)
         value = vars(home).get(name)
         # A test's name is its sentence.
