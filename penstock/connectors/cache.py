@@ -102,6 +102,8 @@ class _Committer(Committer):
 class CacheSource(Source):
     """What a `CacheSink` has committed below `url`; every part is a split."""
 
+    bounded = True
+
     def __init__(self, url: str, type_info: TypeInformation | None) -> None:
         self._url, self._type_info = url, type_info
 
@@ -111,10 +113,6 @@ class CacheSource(Source):
 
     def create_reader(self) -> SplitReader:
         return _Reader(open_storage(self._url, create=False))
-
-    @property
-    def bounded(self) -> bool:
-        return True
 
     @property
     def produced_type(self) -> TypeInformation | None:

@@ -42,6 +42,10 @@ class CollectionSource(Source):
     gives an empty epoch) and the rest follows in one more epoch. `max_records` of `plan` cuts further.
     """
 
+    bounded = True
+    has_timestamps = False
+    gives_columns = False
+
     def __init__(
         self,
         values: Sequence[Any],
@@ -64,16 +68,6 @@ class CollectionSource(Source):
 
     def create_reader(self) -> SplitReader:
         return _CollectionReader(self._values)
-
-    gives_columns = False
-
-    @property
-    def bounded(self) -> bool:
-        return True
-
-    @property
-    def has_timestamps(self) -> bool:
-        return False
 
     @property
     def produced_type(self) -> TypeInformation | None:

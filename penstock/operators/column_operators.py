@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from penstock.errors import PenstockError
 from penstock.functions.elementwise import MapBatchesFunction
 from penstock.operators.base import Operator
 from penstock.operators.selectors import read_column
+from penstock.operators.simple import FunctionOperator
 from penstock.records import Block, Columns, Rows, TimestampArray
 from penstock.records.arrow_columns import filter_rows
 from penstock.records.convert import column_of, event_times, require_columns, single_batch, to_columns, travels_as_arrow
@@ -250,7 +251,7 @@ class WithColumnOperator(ExpressionOperator):
         return _create_row(list(fields), list(fields.values()))
 
 
-class MapBatchesOperator(Operator):
+class MapBatchesOperator(FunctionOperator):
     """A user's function from a record batch to a record batch."""
 
     columnar = True
@@ -263,13 +264,8 @@ class MapBatchesOperator(Operator):
         input_type: TypeInformation | None,
         output_schema: pa.Schema,
     ) -> None:
-        super().__init__()
-        self.function = function
-        self.input_type = input_type
+        super().__init__(function, input_type)
         self.output_schema = output_schema
-
-    def user_functions(self) -> Iterable[Any]:
-        return (self.function,)
 
     def process(self, input: int, block: Block) -> None:
         self.ctx.metrics.records_in += len(block)

@@ -17,6 +17,7 @@ from penstock.functions.process import OutputTag
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector
+from penstock.operators.simple import FunctionOperator
 from penstock.records import Block, Columns, Rows
 from penstock.records.convert import column_values, to_rows
 from penstock.state.backend import NO_KEY
@@ -217,19 +218,14 @@ def _key_values(column: pa.Array) -> Iterable[Any]:
     return values if plain else map(normal_key, values)
 
 
-class KeyedReduceOperator(Operator):
+class KeyedReduceOperator(FunctionOperator):
     """Rolling reduce: emits the new value after every element."""
 
     def __init__(
-        self,
-        function: Any,
-        selector: Callable[[Any], Any],
-        input_type: TypeInformation | None = None,
+        self, function: Any, selector: Callable[[Any], Any], input_type: TypeInformation | None = None
     ) -> None:
-        super().__init__()
-        self.function = function
+        super().__init__(function, input_type)
         self.selector = selector
-        self.input_type = input_type
 
     def specification(self) -> Specification:
         return Specification(
@@ -238,9 +234,6 @@ class KeyedReduceOperator(Operator):
             keys=self.selector.names if isinstance(self.selector, ColumnKeySelector) else None,
             values=type_name(self.input_type),
         )
-
-    def user_functions(self) -> Iterable[Any]:
-        return (self.function,)
 
     def process(self, input: int, block: Block) -> None:
         rows = to_rows(block, self.input_type)

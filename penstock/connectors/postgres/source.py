@@ -187,6 +187,10 @@ class PostgresReader(KeepsConnection, SplitReader):
 class PostgresSource(Source):
     """Gives named `Row`s. Made by `PostgresSource.builder()`."""
 
+    bounded = True
+    has_timestamps = False
+    gives_columns = False
+
     def __init__(self, reading: Reading, splits: int, chunk: int) -> None:
         self._reading, self._splits, self._chunk = reading, splits, chunk
 
@@ -208,18 +212,6 @@ class PostgresSource(Source):
 
     def create_reader(self) -> SplitReader:
         return PostgresReader(self._reading)
-
-    @property
-    def bounded(self) -> bool:
-        return True
-
-    @property
-    def has_timestamps(self) -> bool:
-        return False
-
-    @property
-    def gives_columns(self) -> bool:
-        return False
 
 
 class PostgresSourceBuilder(DatabaseBuilder):

@@ -45,6 +45,8 @@ class PushSource(Source):
         env.from_source(source, WatermarkStrategy.no_watermarks(), "received")
     """
 
+    bounded = False
+
     def __init__(
         self,
         receiver: Receiver,
@@ -71,10 +73,6 @@ class PushSource(Source):
 
     def create_reader(self) -> SplitReader:
         return _PushReader(None if self._folder is None else ReceiveLog(self._folder), self._schema)
-
-    @property
-    def bounded(self) -> bool:
-        return False
 
     @property
     def produced_type(self) -> TypeInformation | None:
