@@ -44,6 +44,8 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
         MAX_BY = 4
         SUM = 5
 
+    _before_keys = None
+
     def __init__(
         self,
         env: StreamExecutionEnvironment,
@@ -64,10 +66,6 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
             f"the stream from {describe(self._origins)} is keyed, and keys are no operator: set name, uid, parallelism and "
             "chaining before key_by() or after the operator that uses the keys"
         )
-
-    @property
-    def _before_keys(self) -> p.Partitioner | None:
-        return None
 
     def process(
         self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import total_ordering
 from typing import Final
 
 from penstock.common.absent import Explaining
@@ -12,16 +11,15 @@ from penstock.errors import ConfigurationError
 _UNITS: Final = (("tb", 2**40), ("gb", 2**30), ("mb", 2**20), ("kb", 2**10))
 
 
-@total_ordering
+@dataclass(frozen=True, slots=True, order=True, repr=False)
 class MemorySize(Explaining):
     """An amount of memory in bytes."""
 
-    __slots__ = ("_bytes",)
+    bytes_size: int
 
-    def __init__(self, bytes_size: int) -> None:
-        if bytes_size < 0:
-            raise ConfigurationError(f"A memory size cannot be negative, but is {bytes_size} bytes")
-        self._bytes = bytes_size
+    def __post_init__(self) -> None:
+        if self.bytes_size < 0:
+            raise ConfigurationError(f"A memory size cannot be negative, but is {self.bytes_size} bytes")
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
@@ -30,39 +28,30 @@ class MemorySize(Explaining):
 
     def get_bytes(self) -> int:
         """The size in bytes."""
-        return self._bytes
+        return self.bytes_size
 
     def get_kibi_bytes(self) -> int:
         """The size in KiB, rounded down."""
-        return self._bytes // 2**10
+        return self.bytes_size // 2**10
 
     def get_mebi_bytes(self) -> int:
         """The size in MiB, rounded down."""
-        return self._bytes // 2**20
+        return self.bytes_size // 2**20
 
     def get_gibi_bytes(self) -> int:
         """The size in GiB, rounded down."""
-        return self._bytes // 2**30
+        return self.bytes_size // 2**30
 
     def get_tebi_bytes(self) -> int:
         """The size in TiB, rounded down."""
-        return self._bytes // 2**40
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MemorySize) and self._bytes == other._bytes
-
-    def __hash__(self) -> int:
-        return hash((MemorySize, self._bytes))
-
-    def __lt__(self, other: object) -> bool:
-        return self._bytes < other._bytes if isinstance(other, MemorySize) else NotImplemented
+        return self.bytes_size // 2**40
 
     def __str__(self) -> str:
         """In the largest unit that loses nothing."""
         for unit, size in _UNITS:
-            if self._bytes and self._bytes % size == 0:
-                return f"{self._bytes // size}{unit}"
-        return f"{self._bytes}bytes"
+            if self.bytes_size and self.bytes_size % size == 0:
+                return f"{self.bytes_size // size}{unit}"
+        return f"{self.bytes_size}bytes"
 
     def __repr__(self) -> str:
         return f"MemorySize({self})"
