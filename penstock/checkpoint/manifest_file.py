@@ -81,7 +81,7 @@ def pack_committables(committables: Sequence[Any]) -> bytes:
 
 
 def unpack_committables(data: bytes, *, sink: str) -> list[Any]:
-    """What a sink is to commit; StorageError if its classes cannot be imported."""
+    """Rebuilds what a sink is to commit; StorageError if its classes cannot be imported."""
     try:
         unpacked = load_stored(data)
     except Exception as error:

@@ -119,7 +119,7 @@ class StartPermit:
 
     @staticmethod
     def without_folder() -> StartPermit:
-        """Of a job that has none: there is no history that anybody could go on from."""
+        """The permit of a job without a folder: there is no history that anybody could go on from."""
         return StartPermit(checkpoint=CheckpointId(0), ownership=None, seal=SEAL)
 
     @property

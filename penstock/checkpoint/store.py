@@ -72,7 +72,7 @@ class LatestReadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subsumed:
-    """What retention removed; maybe nothing."""
+    """The checkpoints and files that retention removed; maybe none."""
 
     checkpoints: tuple[CheckpointId, ...] = ()
     files: tuple[str, ...] = ()

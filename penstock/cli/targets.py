@@ -90,7 +90,7 @@ class Target(Protocol):
         """The last `size` bytes of what the driver printed."""
 
     def program(self) -> str:
-        """What to type after `penstock run …` to run its program again."""
+        """The words to type after `penstock run …` to run its program again."""
 
 
 Listed: TypeAlias = tuple[Target, Mapping[str, Any]]  # a job and its entry in /jobs/overview

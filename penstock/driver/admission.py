@@ -52,7 +52,7 @@ class EpochCost:
 
     @property
     def fixed_ms(self) -> float:
-        """What an epoch costs without any record."""
+        """The milliseconds that an epoch costs without any record."""
         return self._model.fixed_ms if self._model is not None else self._quiet_ms or 0.0
 
     @property

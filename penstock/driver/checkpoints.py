@@ -204,7 +204,7 @@ class Checkpoints:
                 return
 
     def abandon(self, reason: str) -> None:
-        """What clients have asked of epochs that are under way will not come about."""
+        """Gives up what clients have asked of epochs that are under way."""
         self._handle(Abandoned(reason=reason))
 
     def take_spent(self) -> tuple[int, float]:

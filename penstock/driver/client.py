@@ -37,7 +37,7 @@ def _record_end(error: BaseException, life: LifeCycle) -> None:
 
 
 class RunningJob(Protocol):
-    """What both runtimes offer."""
+    """The job as a runtime runs it; every runtime offers this."""
 
     on_state: Callable[[str], None]
     master: JobMaster

@@ -13,7 +13,7 @@ from penstock.graph.execution_graph import ExecutionGraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDescription:
-    """Its graph, and what the driver itself runs of its sources and sinks."""
+    """A job as the driver runs it: its graph, and the sources and sinks whose enumerators and committers it makes."""
 
     job_id: str
     graph: ExecutionGraph

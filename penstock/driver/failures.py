@@ -39,14 +39,14 @@ class Notices:
             _log.warning("%s", text)
 
     def over(self, key: str) -> None:
-        """What was said under this key is no longer true."""
+        """Takes back what was said under this key."""
         with self._lock:
             was = self._now.pop(key, None)
         if was is not None:
             _log.warning("no longer: %s", was["text"])
 
     def to_json(self) -> list[dict[str, Any]]:
-        """What is true now, for the facts."""
+        """The notices that are true now, for the facts."""
         with self._lock:
             return [dict(notice) for notice in self._now.values()]
 
@@ -57,7 +57,7 @@ _NUMBERS: Final = re.compile(r"0x[0-9a-f]+|[0-9]+")  # addresses, ports, attempt
 
 
 class RepeatedFailures:
-    """Belongs to the JobMaster's thread."""
+    """Notices when a job fails again and again with the same error. Belongs to the JobMaster's thread."""
 
     def __init__(self, notices: Notices) -> None:
         self._notices = notices
@@ -84,7 +84,7 @@ class RepeatedFailures:
             )
 
     def epoch_completed(self, epoch: int) -> None:
-        """What it failed at lies behind the job."""
+        """Forgets the failures: the job has passed the place."""
         if self._in_a_row and epoch >= self._epoch:
             self._forget()
 
@@ -153,7 +153,7 @@ class RestartState:
         return max(0, int(self._backoff * (1 + spread)))
 
     def exhausted(self, job_name: str, epoch: int, error: BaseException) -> JobFailedError:
-        """For who got None from `delay_ms`: what the job ends with."""
+        """The error that the job ends with when `delay_ms` gave None."""
         return JobFailedError(
             f"job {job_name!r} failed in epoch {epoch} and its restart strategy ({self.policy.get_description()}) allows no "
             f"further attempt after {self.failures} failure(s): {error}"

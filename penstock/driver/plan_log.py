@@ -79,7 +79,7 @@ class PlanLog:
         return self._left.pop(epoch, None)
 
     def drop(self) -> None:
-        """What is left cannot be run again any more."""
+        """Drops the plans that are left: they cannot be run again any more."""
         self._delete(sorted(self._left, reverse=True))
         self._left.clear()
 

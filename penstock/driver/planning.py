@@ -93,7 +93,7 @@ class LoopTracker:
 
 @dataclass(slots=True, kw_only=True)
 class PlannedEpoch:
-    """What is known of an epoch when it ends."""
+    """The facts of an epoch that are needed when it ends."""
 
     plan: EpochPlan
     states: Mapping[str, SourcePosition]  # of the sources, once the epoch is done
@@ -117,7 +117,7 @@ class SparkInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochInput:
-    """What an epoch that is going to run reads and serves."""
+    """The ranges that an epoch reads and the requests that it serves."""
 
     processing_time: int
     sources: dict[str, SourceRanges]
@@ -144,7 +144,7 @@ class EpochInput:
 
 
 class EpochPlanner:
-    """Of one attempt of the job. Belongs to the JobMaster's thread."""
+    """Plans the epochs of one attempt of the job. Belongs to the JobMaster's thread."""
 
     def __init__(
         self,

@@ -180,7 +180,9 @@ Accumulated: TypeAlias = dict[str, Accumulator[Any, Any]]
 
 
 class JobAccumulators:
-    """Of the whole job, as of the last epoch that completed. `results` may be called from any thread."""
+    """The accumulators of the whole job, as of the last epoch that completed. `results` may be called from any
+    thread.
+    """
 
     def __init__(self) -> None:
         self._values: Accumulated = {}
@@ -200,7 +202,9 @@ class JobAccumulators:
             self._values = {}
 
     def read(self, manifest: Manifest, read: Callable[[StateHandle], bytes]) -> None:
-        """Those of a job that had ended before its driver could say so. Reads the state of all tasks."""
+        """Reads the accumulators of a job that had ended before its driver could say so, from the state of all
+        tasks.
+        """
         self._values = _of_checkpoint(manifest, read)
 
 

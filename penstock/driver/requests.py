@@ -83,7 +83,7 @@ Request: TypeAlias = SavepointRequest | RescaleRequest | CheckpointRequest
 
 
 class Requests:
-    """What was asked of a job from other threads and is waiting for the end of an epoch. Thread-safe."""
+    """Requests of other threads that wait for the end of an epoch. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -296,7 +296,9 @@ def answer_checkpoint(asked: Asked, checkpoint: int) -> None:
 
 
 def refuse(asked: Asked, epoch: int, reason: str) -> None:
-    """What was asked for with `epoch` did not come about; the job goes on, and it can be asked for again."""
+    """Tells who asked for something with `epoch` that it did not come about; the job goes on, and it can be asked
+    for again.
+    """
     match asked.request:
         case PendingSavepoint() as savepoint:
             again = f"savepoint {savepoint.folder} was not taken: {reason}. Ask for it again when the cause is gone"

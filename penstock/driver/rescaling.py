@@ -72,7 +72,7 @@ def decide(recent: list[tuple[float, float]], parallelism: int, settings: Autosc
 
 
 def busy_ratio(report: EpochReport) -> float:
-    """Of the busiest vertex: the time its subtasks computed or waited for space, of the time they had."""
+    """The share of time in which the subtasks of the busiest vertex computed or waited for space."""
     ratios = [
         (vertex["busy_ms"] + vertex["blocked_ms"]) / (vertex["parallelism"] * report.duration_ms)
         for vertex in report.vertices
@@ -156,7 +156,7 @@ def rescaled_job(job: JobDescription, graph: ExecutionGraph) -> JobDescription:
 
 
 def noted_parallelism(job: JobDescription) -> Rescaled | None:
-    """What a checkpoint of the job says of it."""
+    """The parallelism that a checkpoint of the job notes."""
     given, now = job.rescaled_from, adjustable_parallelism(job.graph.job)
     return None if given is None or now is None or given == now else Rescaled(given=given, now=now)
 

@@ -27,7 +27,9 @@ _log = logging.getLogger("penstock")
 
 
 class SinkCommits:
-    """Belongs to the JobMaster's thread. At most one commit is under way in the background."""
+    """Commits the output of checkpoints. Belongs to the JobMaster's thread; at most one commit is under way in the
+    background.
+    """
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class SinkCommits:
         self._times: dict[str, CommitTime] = {}
 
     def take_times(self) -> dict[str, CommitTime]:
-        """Of the commits that have ended since the last call, by sink."""
+        """The times of the commits that have ended since the last call, by sink."""
         taken, self._times = self._times, {}
         return taken
 

@@ -35,7 +35,7 @@ _A_MOMENT_MS: Final = 1.0  # it takes as much to ask whether a commit is over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochBounds:
-    """What an epoch was given."""
+    """The bounds that an epoch was given: interval or target time, and records."""
 
     interval_ms: int = 200
     target_ms: int | None = None
@@ -50,7 +50,7 @@ class EpochBounds:
         return self._more_to_read(read) and duration_ms >= self.target_ms / 2
 
     def least_share(self, read: Iterable[int]) -> float:
-        """What part of a held-up epoch a vertex has to have worked to be the reason."""
+        """The part of a held-up epoch that a vertex must have worked to be the reason."""
         bounded = self.target_ms is not None and self._more_to_read(read)
         return _SHARE_OF_BOUNDED if bounded else _SHARE
 
@@ -61,7 +61,7 @@ class EpochBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTime:
-    """Of one sink, in an epoch."""
+    """The time that the commit of one sink took in an epoch."""
 
     took_ms: float = 0.0  # beside other epochs or not
     held_ms: float = 0.0  # the part of it in which the job waited for it
@@ -88,7 +88,9 @@ def feeders(graph: JobGraph, vertex: VertexId) -> frozenset[VertexId]:
 
 
 def waited_ms(*, duration_ms: float, busy_ms: float, blocked_ms: float, bottleneck_ms: float) -> float:
-    """Of one subtask upstream of the bottleneck: as long as that worked, but not longer than the subtask did nothing."""
+    """The time that a subtask upstream of the bottleneck waited: as long as that worked, but not longer than the
+    subtask did nothing.
+    """
     return max(blocked_ms, min(bottleneck_ms, duration_ms - busy_ms))
 
 
@@ -114,7 +116,7 @@ def sources_of_sinks(graph: JobGraph) -> dict[str, frozenset[str]]:
 
 
 class LatencyTracker:
-    """Belongs to the JobMaster's thread."""
+    """Measures the time from a source's plan to a sink's commit. Belongs to the JobMaster's thread."""
 
     def __init__(self, graph: JobGraph) -> None:
         self._reach = sources_of_sinks(graph)
@@ -143,7 +145,7 @@ class LatencyTracker:
         self._underway.clear()
 
     def summary(self) -> list[dict[str, Any]]:
-        """For each source and sink the median, the 99th percentile and the last latency."""
+        """The median, the 99th percentile and the last latency of each source and sink."""
         return [
             {
                 "source": source,

@@ -33,7 +33,7 @@ ACK_LEVEL: Final = 1 << 20
 
 
 class EventKind(IntEnum):
-    """What a row is. The numbers of blocks are those of `BlockKind`: they are in checkpoints too."""
+    """The kind of a row. The numbers of blocks are those of `BlockKind`: they are in checkpoints too."""
 
     ROWS = BlockKind.ROWS
     COLUMNS = BlockKind.COLUMNS

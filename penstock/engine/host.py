@@ -44,7 +44,7 @@ HostPoint: TypeAlias = Literal[  # where a test may end a host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostJob:
-    """What a host knows of the job. It travels from the driver with cloudpickle."""
+    """The job as a host knows it. It travels from the driver with cloudpickle."""
 
     job_id: str
     graph: ExecutionGraph
@@ -179,7 +179,7 @@ class TaskHost:
         return held
 
     def fold(self, held: HeldTask, *, checkpointed: bool) -> None:
-        """What the last epoch made of the task is confirmed: nothing goes back behind it in memory."""
+        """Confirms what the last epoch made of the task: nothing goes back behind it in memory."""
         held.task.fold(checkpointed=checkpointed)
         held.gate = None if held.task.gate is None else held.task.gate.snapshot()
         held.finished = held.task.finished

@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a subtask was doing at one moment."""
+    """The place where a subtask was at one moment."""
 
     vertex: int
     subtask: int
@@ -48,7 +48,7 @@ class Sample:
 
 
 def take_samples(job_id: str, *, seconds: float, every_s: float = EVERY_S) -> Counter[Sample]:
-    """Of all threads of this process that run subtasks of the job. Blocks for `seconds`."""
+    """Samples all threads of this process that run subtasks of the job. Blocks for `seconds`."""
     found: Counter[Sample] = Counter()
     clock = _CpuClock()
     end = time.monotonic() + seconds

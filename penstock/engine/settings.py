@@ -34,7 +34,7 @@ class AutoscaleSettings:
 
     @staticmethod
     def of(config: Mapping[str, str]) -> AutoscaleSettings | None:
-        """None: the job keeps its parallelism."""
+        """The settings of the autoscaler; None if the job keeps its parallelism."""
         if not RescaleOptions.ENABLED.get(config):
             return None
         if CheckpointingOptions.INTERVAL.get(config) is None:
@@ -55,7 +55,7 @@ class AutoscaleSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """What the driver and the slots know of a job's configuration."""
+    """The configuration of a job, as the driver and the slots know it."""
 
     runtime: str = setting(JobOptions.RUNTIME)
     checkpoint_interval_ms: int | None = setting(CheckpointingOptions.INTERVAL)  # None: off; 0: every epoch

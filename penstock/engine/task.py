@@ -62,7 +62,7 @@ _PART_ENTRIES = 100_000  # of a full snapshot that does not fit in memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
-    """What a task needs to know of its job."""
+    """The facts of a job that a task needs."""
 
     job_id: str
     block_size: int = 10_000
@@ -267,7 +267,7 @@ class Task:
         return {tail.ctx.operator_id: tail.waiting for tail in self._tails()}
 
     def kept_feedback(self, tail: str, *, after: int, upto: int) -> Sequence[Feedback]:
-        """What came to a tail in epochs `after` < epoch <= `upto`."""
+        """The records that came to a tail in epochs `after` < epoch <= `upto`."""
         return [f for t in self._tails() if t.ctx.operator_id == tail for f in t.kept(after=after, upto=upto)]
 
     def _tails(self) -> list[IterationTail]:
@@ -378,7 +378,7 @@ class Task:
     in_parts = False  # whether a full snapshot may come in parts: a savepoint's may not
 
     def contents(self, *, full: bool) -> SnapshotContents:
-        """What a snapshot of this task holds now."""
+        """The contents of a snapshot of this task, taken now."""
         in_parts = full and self.in_parts and self.keyspace.on_disk
         return SnapshotContents(
             tables=[t for state in self.states.values() for t in state.snapshot(full=full, frozen=in_parts)],

@@ -103,7 +103,7 @@ class UploadInbox:
             self._changed.notify_all()
 
     def take(self, timeout_s: float = 0.0) -> list[UploadEvent]:
-        """What has come; if nothing has, wait so long for the first."""
+        """The reports that have come; if there is none, waits so long for the first."""
         with self._changed:
             if not self._events and timeout_s > 0:
                 self._changed.wait(timeout_s)
@@ -113,7 +113,7 @@ class UploadInbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSnapshot:
-    """What the acknowledgement says of it."""
+    """The part of an acknowledgement that is about the snapshot."""
 
     handle: StateHandle | None = None  # None: not a checkpoint, or `uploading`
     uploading: bool = False

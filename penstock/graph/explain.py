@@ -249,7 +249,7 @@ _NUMBER = "padding:2px 10px;text-align:right;font-variant-numeric:tabular-nums"
 
 
 class Plan(str):
-    """What `env.explain()` gives: text that a notebook shows as a graph."""
+    """The result of `env.explain()`: text that a notebook shows as a graph."""
 
     svg: str
 

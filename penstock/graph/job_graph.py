@@ -85,7 +85,7 @@ class JobGraph:
         return max(vertex.parallelism for vertex in self.vertices.values())
 
     def feeding(self, vertex: VertexId) -> list[VertexId]:
-        """Those with an edge to `vertex`."""
+        """The vertices with an edge to `vertex`."""
         return [edge.source for edge in self.vertices[vertex].inputs]
 
     def at_level(self, level: int) -> list[JobVertex]:
@@ -169,6 +169,6 @@ def rescaled(job: JobGraph, parallelism: int) -> JobGraph:
 
 
 def adjustable_parallelism(job: JobGraph) -> int | None:
-    """What `rescaled` would change; None if every operator has a parallelism of its own."""
+    """The parallelism that `rescaled` would change; None if every operator has a parallelism of its own."""
     nodes = [node for vertex in job.vertices.values() for node in vertex.nodes if not node.fixed_parallelism]
     return max((node.parallelism for node in nodes), default=None)

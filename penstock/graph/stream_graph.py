@@ -42,7 +42,7 @@ class StreamNode:
 
     @property
     def where(self) -> str:
-        """For messages: the name, the uid if the user gave one, and the line of the program."""
+        """Names the operator in messages: the name, the uid if the user gave one, and the line of the program."""
         details = [f"uid {self.uid!r}" if self.uid is not None else "", self.location]
         known = ", ".join(detail for detail in details if detail)
         return f"{self.name!r} ({known})" if known else repr(self.name)

@@ -48,7 +48,7 @@ class PartialAggregation:
 
     @property
     def partials(self) -> tuple[PartialName, ...]:
-        """What is kept, in the order of columns."""
+        """The partial results that are kept, in the order of columns."""
         return partial_names(self._partials)
 
     def columns_in(self, type_info: TypeInformation | None) -> dict[str, str] | None:
@@ -199,7 +199,7 @@ class RowAggregation(AggregateFunction):
 
     @property
     def partials(self) -> tuple[PartialName, ...]:
-        """What an accumulator holds, in its order."""
+        """The partial results that an accumulator holds, in its order."""
         return partial_names(self._partials)
 
     def create_accumulator(self) -> list[Any]:

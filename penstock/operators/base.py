@@ -54,7 +54,7 @@ class OperatorMetrics:
 
 @dataclass(slots=True, kw_only=True)
 class OperatorContext:
-    """What a subtask gives each of its operators."""
+    """The place of an operator in its subtask: state, output, metrics, clock."""
 
     operator_id: str
     name: str
@@ -107,7 +107,7 @@ class Operator(ABC):
         return ()
 
     def checkpointed_functions(self) -> Iterable[Any]:
-        """Those that may be a CheckpointedFunction or a CheckpointListener."""
+        """The functions that may be a CheckpointedFunction or a CheckpointListener."""
         return self.user_functions()
 
     def open(self) -> None:

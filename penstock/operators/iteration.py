@@ -85,7 +85,7 @@ class IterationTail(Operator):
         self._kept[:] = [item for item in self._kept if item[0] > taken]
 
     def kept(self, *, after: int, upto: int) -> Sequence[Feedback]:
-        """What came in epochs `after` < epoch <= `upto`."""
+        """The records that came in epochs `after` < epoch <= `upto`."""
         return [item for item in self._kept if after < item[0] <= upto]
 
     @property

@@ -71,7 +71,7 @@ class Collector:
 
 
 def timestamp_of(stamp: int | None) -> int:
-    """What `ctx.timestamp()` says: the smallest long for a record without event time, as in PyFlink."""
+    """The result of `ctx.timestamp()`: the smallest long for a record without event time, as in PyFlink."""
     return MIN_LONG_VALUE if stamp is None else stamp
 
 

@@ -106,7 +106,7 @@ class PaneGrid:
         return range(self.start(window), window, self.width)
 
     def end(self, window: int) -> int:
-        """As its assigner gives it: no later than time ends."""
+        """The end of a window as its assigner gives it: no later than time ends."""
         return min(window, MAX_LONG_VALUE)
 
     def fires_at(self, window: int) -> int:

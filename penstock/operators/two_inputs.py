@@ -63,7 +63,7 @@ class TwoInputOperator(TimedOperator):
 
     @abstractmethod
     def call(self, input: int) -> tuple[str, Call]:
-        """What the records of an input are given to, and its name for errors."""
+        """The function that takes the records of an input, and its name for errors."""
 
     def process(self, input: int, block: Block) -> None:
         rows = to_rows(block, self.input_types[input])

@@ -44,7 +44,7 @@ class WindowContents(ABC):
 
     @property
     def described(self) -> str:
-        """For the state's specification."""
+        """Names the contents in the state's specification."""
         return self.kind
 
     def user_functions(self) -> Iterable[Any]:
@@ -69,10 +69,10 @@ class WindowContents(ABC):
 
     @abstractmethod
     def inputs(self, current: Any) -> list[Any]:
-        """What a window function is called with."""
+        """The records that a window function is called with."""
 
     def inputs_of_nothing(self) -> list[Any]:
-        """The same for a window that an evictor has emptied."""
+        """The records that a window function is called with when an evictor has emptied the window."""
         return []
 
 
@@ -274,7 +274,7 @@ class EvictingContents(ListContents):
 
 
 class WindowClocks:
-    """What assigners, triggers and evictors all see of the operator."""
+    """Time and metrics of the operator, for assigners, triggers and evictors."""
 
     def __init__(self, operator: WindowOperator) -> None:
         self._operator = operator

@@ -111,7 +111,7 @@ _NONE: WindowNamespace = ()
 
 
 class AssignerContext(WindowClocks, WindowAssigner.WindowAssignerContext):
-    """What a window assigner may ask of its operator."""
+    """The context that a window operator gives its assigner."""
 
     def get_runtime_context(self) -> RuntimeContext:
         return self._operator.runtime_context
@@ -138,7 +138,7 @@ class PaneStates:
 
 
 class TriggerContext(WindowClocks, Trigger.OnMergeContext):
-    """What a trigger may ask of its operator, about the pane that `at` chose."""
+    """The context that a window operator gives its trigger, for the pane that `at` chose."""
 
     def __init__(self, operator: WindowOperator) -> None:
         super().__init__(operator)

@@ -31,7 +31,7 @@ A = TypeVar("A", bound=Acknowledgement)
 
 
 class Purpose(Enum):
-    """What a client asked an epoch for."""
+    """The request of a client that an epoch serves."""
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
@@ -157,7 +157,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """What clients have asked of epochs that are under way will not come about."""
+    """Requests of clients for epochs that are under way will not come about."""
 
     reason: str
 
@@ -283,7 +283,7 @@ class Decline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """What was asked for with `epoch` did not come about."""
+    """The request that `epoch` was to serve did not come about: tell the client."""
 
     epoch: int
     asked: Asked

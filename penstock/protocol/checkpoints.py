@@ -65,7 +65,7 @@ from penstock.protocol.ids import TaskId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRules:
-    """What was configured."""
+    """The settings of checkpoints that the machine keeps to."""
 
     stored: bool  # there is a job folder: without one no epoch is a checkpoint
     exactly_once: bool = True  # False: output is committed when its epoch has ended

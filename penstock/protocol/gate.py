@@ -25,7 +25,7 @@ from penstock.protocol.valve import WatermarkValve
 
 
 class BarrierMode(Enum):
-    """What a gate does with records behind a barrier while it waits for the others."""
+    """The treatment of records behind a barrier while a gate waits for the others."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"

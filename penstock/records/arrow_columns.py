@@ -30,7 +30,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The same values in a layout that every kernel knows."""
+    """The column in a layout that every kernel knows: decoded, copied only where it has to be."""
     kind = column.type
     if _t.is_dictionary(kind):
         return plain(column.dictionary_decode())

@@ -74,7 +74,9 @@ class _Watched:
 
 
 class Dispatcher:
-    """Thread-safe. One a home folder: a second is refused."""
+    """Starts drivers, looks after them and passes requests on. Thread-safe. One for each home folder: a second is
+    refused.
+    """
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ _ID: Final = re.compile(rf"[0-9a-f]{{32}}_{_NAME.pattern}")
 
 
 class UploadError(PenstockError):
-    """What was sent is not a program that can be kept."""
+    """An upload is not a program that can be kept."""
 
 
 class UploadedPrograms:

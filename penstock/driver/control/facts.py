@@ -152,7 +152,7 @@ class FactsRecorder:
         self._operations: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS)
 
     def continue_from(self, facts: Mapping[str, Any] | None) -> None:
-        """What the job's earlier driver wrote: totals, history and start time go on."""
+        """Goes on from what the job's earlier driver wrote: totals, history and start time."""
         if facts is None or facts.get("version") != VERSION or facts.get("job_id") != self._fixed["job_id"]:
             return
         with self._lock:

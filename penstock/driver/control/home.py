@@ -82,7 +82,7 @@ class JobFolder:
         return self
 
     def facts(self) -> dict[str, Any] | None:
-        """What the driver last wrote about the job; None if there is nothing."""
+        """The facts that the driver last wrote; None if there are none."""
         return read_json(self.path / "facts.json")
 
     def write_facts(self, facts: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ _PROBES: Final = 5
 
 
 def is_loopback(host: str) -> bool:
-    """Of an address, not of a name."""
+    """True if an address (not a name) is this machine's own loopback."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

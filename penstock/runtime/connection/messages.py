@@ -179,7 +179,7 @@ class StorageCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAnswer:
-    """What the driver's storage returned or raised."""
+    """The result of a call of the driver's storage, or its error."""
 
     result: Any = None
     error: dict[str, str] | None = None  # as `penstock.errors.as_text` has it

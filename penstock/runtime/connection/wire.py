@@ -133,5 +133,5 @@ class Wire:
 
 
 def error_in(payload: bytes) -> PenstockError:
-    """What an ERROR frame says, as the exception that it names."""
+    """The exception that an ERROR frame names."""
     return from_text(json.loads(payload))

@@ -201,7 +201,7 @@ class SlotRegistry:
 
     @property
     def failure(self) -> HostFailed | None:
-        """What failed in a slot in this epoch; None if nothing did."""
+        """The failure of a slot in this epoch; None if there was none."""
         with self._lock:
             return self._failure
 

@@ -41,7 +41,7 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class SparkLog:
-    """Of one query. `attempt` is unique among all attempts of the job."""
+    """Spark's own checkpoint folder of one query. `attempt` is unique among all attempts of the job."""
 
     location: Path
     store: CheckpointStore | None

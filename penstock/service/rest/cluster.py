@@ -60,7 +60,7 @@ def overview(dispatcher: TheDispatcher) -> Json:
 
 @router.get("/config")
 def config() -> Json:
-    """What the page needs to know of the server."""
+    """The settings that the page needs to know of the server."""
     zone = time.localtime()
     return {
         "refresh-interval": 2000,
@@ -139,7 +139,7 @@ def dispose(request: Request, disposal: DisposalRequest) -> Json:
 
 @router.get("/savepoint-disposal/{triggerid}")
 def disposal_status(request: Request, triggerid: str) -> JSONResponse:
-    """What became of the deletion of a savepoint."""
+    """The outcome of the deletion of a savepoint."""
     operation = request.app.state.disposals.get(triggerid)
     if operation is None:
         not_found(f"disposal {triggerid!r}")

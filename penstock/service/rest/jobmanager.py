@@ -59,7 +59,7 @@ def thread_dump() -> Json:
 
 @router.get("/logs")
 def logs(dispatcher: TheDispatcher) -> Json:
-    """Of the drivers: one a job, named by its id."""
+    """The logs of the drivers: one for each job, named by its id."""
     return {"logs": [entry for job in dispatcher.jobs() if (entry := log_entry(dispatcher.home, job.job_id))]}
 
 

@@ -34,7 +34,7 @@ TriggerId = Annotated[str | None, Field(pattern="^[0-9a-f]{32}$", description="o
 
 
 class SavepointBody(BaseModel):
-    """What may be asked with a savepoint."""
+    """The body of a request for a savepoint."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -44,7 +44,7 @@ class SavepointBody(BaseModel):
 
 
 class StopBody(BaseModel):
-    """What may be asked with a stop."""
+    """The body of a request to stop."""
 
     drain: bool = False
     targetDirectory: str | None = Field(default=None, max_length=4096)
@@ -52,7 +52,7 @@ class StopBody(BaseModel):
 
 
 class CheckpointBody(BaseModel):
-    """What may be asked with a checkpoint."""
+    """The body of a request for a checkpoint."""
 
     checkpointType: Literal["CONFIGURED", "FULL", "INCREMENTAL"] = "CONFIGURED"
     triggerId: TriggerId = None
@@ -144,7 +144,7 @@ def checkpoint(dispatcher: TheDispatcher, jobid: JobId, request: CheckpointBody 
 
 @router.get("/jobs/{jobid}/checkpoints/{triggerid}")
 def checkpoint_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
-    """What became of a checkpoint that was asked for."""
+    """The outcome of a checkpoint that was asked for."""
     return pass_on(dispatcher, facts["job_id"], "GET", f"/checkpoints/{_plain(triggerid)}")
 
 
@@ -180,7 +180,7 @@ def savepoint(dispatcher: TheDispatcher, jobid: JobId, request: SavepointBody | 
 
 @router.get("/jobs/{jobid}/savepoints/{triggerid}")
 def savepoint_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
-    """What became of a savepoint that was asked for."""
+    """The outcome of a savepoint that was asked for."""
     return pass_on(dispatcher, facts["job_id"], "GET", f"/savepoints/{_plain(triggerid)}")
 
 
@@ -200,7 +200,7 @@ def rescale(
 
 @router.get("/jobs/{jobid}/rescaling/{triggerid}")
 def rescale_status(dispatcher: TheDispatcher, facts: Facts, triggerid: str) -> JSONResponse:
-    """What became of a rescale that was asked for."""
+    """The outcome of a rescale that was asked for."""
     return pass_on(dispatcher, facts["job_id"], "GET", f"/rescaling/{_plain(triggerid)}")
 
 

@@ -47,7 +47,7 @@ class RunRequest(BaseModel):
     pyFiles: _Words = []
 
     def configuration(self) -> dict[str, str]:
-        """What was asked for, as configuration keys."""
+        """The request as configuration keys."""
         values = dict(self.flinkConfiguration)
         if self.parallelism is not None:
             JobOptions.PARALLELISM.set(values, self.parallelism)

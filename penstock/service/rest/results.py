@@ -24,7 +24,7 @@ class Bounds(BaseModel):
 
 
 class VertexRequirements(BaseModel):
-    """What is wanted of one vertex."""
+    """The bounds that are wanted of one vertex."""
 
     parallelism: Bounds
 
@@ -66,7 +66,7 @@ def accumulators(facts: Facts) -> Json:
 
 @router.get("/jobs/{jobid}/jobmanager/config")
 def driver_config(facts: Facts) -> list[Json]:
-    """What the job's driver was configured with; secrets are hidden."""
+    """The configuration of the job's driver; secrets are hidden."""
     return [{"key": key, "value": value} for key, value in sorted(facts["configuration"].items())]
 
 
