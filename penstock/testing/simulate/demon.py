@@ -201,7 +201,7 @@ def _storage_deed(rng: random.Random, number: int, *, last: bool) -> Deed:
     return Deed(
         number=number,
         place=place,
-        occurrence=rng.choice([5, 6, 6, 6, 7, soon]) if place == "look for owners" else soon,
+        occurrence=rng.choice([5, 6, 6, 6, 3, soon]) if place == "look for owners" else soon,
         act=harm,
         detail=rng.randrange(1_000_000) if replaces else detail,
         delay=rng.choice([1, 1, 2, 3] if of_kind else [1, 5, 8, 10, 12, 14, 16, 18, 20, 25, 30, 40, 100]),
