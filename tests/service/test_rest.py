@@ -211,7 +211,8 @@ def test_a_checkpoint_is_taken_when_it_is_asked_for(rest: httpx.Client, job: Job
         assert (begun.status_code, begun.json()) == (202, {"request-id": trigger_id})
     done = eventually(lambda: (d := _get(rest, f"{path}/{trigger_id}"))["status"]["id"] == "COMPLETED" and d, "its end")
     number = done["operation"]["checkpointId"]
-    details = _get(rest, f"{path}/details/{number}")
+    # Who asked hears of it with the commit; what each task did is in the report of the epoch, which follows.
+    details = eventually(lambda: (d := _get(rest, f"{path}/details/{number}"))["tasks"] and d, "the tasks' part in it")
     assert (details["status"], len(details["tasks"])) == ("COMPLETED", 2)
     assert rest.get(f"{path}/{uuid.uuid4().hex}").status_code == 404
     assert rest.post(path, json={"checkpointType": "HALF"}).status_code == 400
