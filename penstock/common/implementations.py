@@ -85,7 +85,8 @@ RUNTIMES: Final = Implementations(
     "penstock.runtimes",
     {
         "spark": "penstock.runtime.epochs.job:spark_job",
+        "pipelined": "penstock.runtime.pipelined.job:pipelined_job",
         "embedded": "penstock.runtime.embedded.job:embedded_job",
     },
-    extras={"spark": "spark"},
+    extras={"spark": "spark", "pipelined": "spark"},
 )

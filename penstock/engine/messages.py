@@ -83,6 +83,7 @@ class TaskAck(Acknowledgement):
     metrics: Mapping[str, Json] = field(default_factory=dict)  # counters by operator id, see docs/metrics
     busy_ms: float = 0.0
     back_pressured_ms: float = 0.0
+    idle_ms: float = 0.0
     state_entries: int = 0
     snapshot_ms: float = 0.0
     alignment_ms: float = 0.0

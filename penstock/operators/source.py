@@ -33,6 +33,7 @@ class SourceOperator(Operator):
         self._valve: WatermarkValve[str] = WatermarkValve()
         self._ordinals: dict[str, int] = {}
         self._closed: set[str] = set()  # splits whose periodic watermark of this epoch is out
+        self._at_work: set[str] = set()  # by the clock: splits that had records, or must wait, in this interval
 
     @property
     def produced_type(self) -> Any:
@@ -80,7 +81,7 @@ class SourceOperator(Operator):
         super().close()
 
     def steps(self, ranges: Sequence[SplitRange], finished: bool) -> Iterator[None]:
-        """Read this subtask's part of an epoch, yielding after every block. Ends before the barrier."""
+        """Read this subtask's part of an epoch, or of a grant, yielding after every block. Ends before the barrier."""
         mine = [r for r in ranges if r.ordinal % self.ctx.parallelism == self.ctx.subtask]
         for split in mine:
             self._know(split.split, split.ordinal)
@@ -97,10 +98,20 @@ class SourceOperator(Operator):
                     if isinstance(block, PunctuatedRows):
                         self._punctuate(split.split, block.watermark)
                     yield
-                self.close_split(split.split)
-        waiting = {r.split for r in mine if r.paused}
-        self.finish_epoch(with_data | waiting, [r.split for r in mine if r.last], finished)
+                if not self.ctx.by_clock:
+                    self.close_split(split.split)
+        at_work = with_data | {r.split for r in mine if r.paused}
+        ended = [r.split for r in mine if r.last]
+        if self.ctx.by_clock:
+            self._at_work |= at_work
+            self._end_splits(ended, finished)
+        else:
+            self.finish_epoch(at_work, ended, finished)
         yield
+
+    def on_interval(self) -> None:
+        at_work, self._at_work = self._at_work, set()
+        self.finish_epoch(at_work, [], False)
 
     def ingest(self, split: str, ordinal: int, block: Block) -> None:
         """A block that Spark read (`env.from_spark`)."""
@@ -127,7 +138,13 @@ class SourceOperator(Operator):
             if watermarks.check_idle(timed_out) != before:
                 self._changed(self._valve.set_idle(split, watermarks.idle))
         self._closed.clear()
+        self._end_splits(ended, finished)
+
+    def _end_splits(self, ended: list[str], finished: bool) -> None:
         for split in ended:
+            if self.ctx.by_clock:
+                self.close_split(split)
+                self._closed.discard(split)
             self._valve.remove(split)
             self._splits.pop(split, None)
         if ended:

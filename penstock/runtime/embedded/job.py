@@ -82,6 +82,8 @@ class EmbeddedJob:
     def _adopt(self, master: JobMaster) -> None:
         """What a process has: a JobMaster and the memory of its failures."""
         self.master = master
+        # What is read at most once must be logged before it is read.
+        master.streaming = self._schedule == "random" and self._job.settings.mode != "AT_MOST_ONCE"
         if self._crashes is not None:
             master.reach = self._crashes.reach_driver
         self._restarts = RestartState(
@@ -195,6 +197,8 @@ class EmbeddedJob:
                         self._hosts,
                         version=version,
                         checkpoint=None if master.restored is None else int(master.restored.checkpoint_id),
+                        epoch=master.epoch + 1,
+                        now=master.processing_time,
                         job_attempt=master.job_attempt,
                         capacity=self._capacity,
                         acknowledge=self._acknowledge,
@@ -265,13 +269,24 @@ class EmbeddedJob:
             elif steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
                 exchange.step(self._rng.choice(steps))
             elif can_plan:
-                if not self._throttled() and (plan := self._plan()) is not None:
-                    exchange.begin(plan)
+                if not self._throttled():
+                    self._go_on(exchange)
             elif self._stepped.waiting:
                 self._stepped.step(self._rng)
             else:
                 self._stand_still()
                 return
+
+    def _go_on(self, exchange: QueueExchange) -> None:
+        """A barrier; sources read before it what it brings along, or what they were granted, perhaps in several parts."""
+        if self.master.streaming and self._rng.random() < 0.5:
+            if sources := self.master.grant():
+                exchange.grant(sources)
+            if self._rng.random() < 0.5:
+                return
+        plan = self._plan(reads=not self.master.streaming or self._rng.random() < 0.5)
+        if plan is not None:
+            exchange.trigger(plan)
 
     def _over(self) -> bool:
         return self.master.finished or self.master.rescaling
@@ -295,10 +310,10 @@ class EmbeddedJob:
         remaining = 0.0 if self.master.looping else self._next_plan_at - time.monotonic()
         return remaining > 0 and self._cancelled.wait(remaining)
 
-    def _plan(self) -> EpochPlan | None:
+    def _plan(self, *, reads: bool = True) -> EpochPlan | None:
         """The next epoch, which starts now; None: there is nothing to do in it."""
         started = time.monotonic()
-        plan = self.master.plan_epoch(self.master.epoch + 1 + self._in_flight)
+        plan = self.master.plan_epoch(self.master.epoch + 1 + self._in_flight, reads=reads)
         interval = self._job.settings.epoch_interval_ms
         if isinstance(self.master.clock, ManualClock):
             self.master.clock.advance(interval)

@@ -7,12 +7,14 @@ out: who chooses among them is the schedule, and exactly-once has to hold for ev
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.engine.exchange_rows import decode_event, encode_event
 from penstock.engine.host import HeldTask, TaskHost
-from penstock.engine.messages import EpochPlan, TaskAck
+from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.stream_run import Step, StreamRun
+from penstock.graph.iterations import Loop
+from penstock.operators.iteration import Feedback
 from penstock.protocol.events import Event
 from penstock.protocol.ids import TaskId, VertexId
 
@@ -26,6 +28,8 @@ class QueueExchange:
         *,
         version: str,
         checkpoint: int | None,
+        epoch: int,
+        now: int,
         job_attempt: int,
         capacity: int | None,
         acknowledge: Callable[[TaskAck], None],
@@ -33,7 +37,8 @@ class QueueExchange:
         self._hosts, self._capacity = hosts, capacity
         self.acknowledge = acknowledge
         self._runs = [
-            StreamRun(host, self, version=version, checkpoint=checkpoint, job_attempt=job_attempt) for host in hosts
+            StreamRun(host, self, version=version, checkpoint=checkpoint, epoch=epoch, job_attempt=job_attempt)
+            for host in hosts
         ]
         self._blocked_since: dict[TaskId, float] = {}
         self._held = [held for run in self._runs for held in run.tasks]
@@ -48,10 +53,19 @@ class QueueExchange:
             for held in self._held
         }
 
-    def begin(self, plan: EpochPlan) -> None:
-        """Begins an epoch in every run."""
         for run in self._runs:
-            run.begin(plan)
+            run.start(now)
+
+    def grant(self, sources: Mapping[str, SourceRanges]) -> None:
+        """Sources may read this."""
+        for run in self._runs:
+            run.grant(sources)
+
+    def trigger(self, plan: EpochPlan) -> None:
+        """A barrier for every source, behind what it was granted."""
+        for run in self._runs:
+            run.advance(plan.processing_time)
+            run.trigger(plan)
 
     def runnable(self) -> list[Step]:
         """Every step that could be next. A task behind which a channel is full waits: that is back pressure."""
@@ -83,3 +97,14 @@ class QueueExchange:
         # Through bytes, as between two processes: nobody shares objects, and what cannot travel fails here too.
         for encoded in encode_event(event):
             self._runs[target].offer(TaskId(vertex, target), channel, decode_event(*encoded))
+
+    def feed_back(self, loop: Loop, subtask: int, feedback: Feedback) -> None:
+        """Takes records from the tail of a loop to its head."""
+        self._runs[subtask].offer_feedback(loop, feedback)
+
+    def feedback_taken(self, loop: Loop, subtask: int, epoch: int, taken: int) -> None:
+        """Tells the tail what its head had taken when an epoch ended there."""
+        self._runs[subtask].feedback_taken(loop, epoch, taken)
+
+    def grant_read(self, task: TaskId) -> None:
+        """Who grants here does not wait for it."""

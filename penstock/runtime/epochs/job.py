@@ -13,7 +13,7 @@ import pickle
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +24,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.checkpoint.object_storage import DriverStorage
-from penstock.common.time import now_ms
 from penstock.driver.description import JobDescription
-from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
+from penstock.driver.restarts import RestartingJob
 from penstock.engine.exchange_rows import SPARK_SCHEMA
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
-from penstock.errors import FINAL_ERRORS, CheckpointFailedError, CorruptSnapshotError, JobFailedError, blame, from_text
+from penstock.errors import CheckpointFailedError, JobFailedError, blame, from_text
 from penstock.pickling import travelling
 from penstock.runtime.connection.messages import HostFailed
 from penstock.runtime.epochs.client import RegistryAddress
@@ -59,7 +58,7 @@ class SparkSource:
     forgets: str | None = None  # in words, what may be thrown away when Spark commits a batch
 
 
-class SparkJob:
+class SparkJob(RestartingJob):
     """Runs a job to its end. `run` blocks; `cancel` and `stop` may be called from other threads."""
 
     def __init__(
@@ -69,15 +68,10 @@ class SparkJob:
         session: SparkSession,
         spark_sources: Mapping[str, SparkSource],
     ) -> None:
-        self._job, self.master, self._session = job, master, session
+        super().__init__(job, master)
+        self._session = session
         self._spark_sources = dict(spark_sources)
-        self._restarts = RestartState(
-            job.settings.restart, checkpointing=job.settings.checkpoint_interval_ms is not None
-        )
-        self._cancelled = threading.Event()
         self.registry: SlotRegistry | None = None
-        self.on_state: Callable[[str], None] = lambda state: None
-        self.on_failure: Callable[[BaseException], None] = lambda error: None
 
     # ---------------------------------------------------------------- life cycle
 
@@ -87,7 +81,7 @@ class SparkJob:
         master.take_over()
         completed: int | None = None
         try:
-            self._insist(master.recover)
+            self.insist(master.recover)
             self._job = master.job  # at the parallelism an earlier driver had rescaled it to
             self.registry = self._open_registry()
             while not master.finished and not self._cancelled.is_set():
@@ -95,7 +89,7 @@ class SparkJob:
                 if error is None and not self._rescale():
                     break
                 if error is not None:
-                    self._restart_or_fail(error)
+                    self.restart_or_fail(error)
             completed = None if master.restored is None else int(master.restored.checkpoint_id)
             if self._cancelled.is_set() and not master.finished:
                 self.registry.close(completed)
@@ -105,60 +99,9 @@ class SparkJob:
                 self.registry.close(completed)
             master.close()
 
-    def cancel(self) -> None:
-        """Stop after the epoch that is running; nothing more is committed than what that epoch commits."""
-        self._cancelled.set()
-
     def sample(self, seconds: float) -> Counter[Sample]:
         """Where its subtasks spend their time, looked at for so long."""
         return Counter() if self.registry is None else self.registry.sample(seconds)
-
-    def _restart_or_fail(self, error: BaseException) -> None:
-        """Back to the last checkpoint, when the restart strategy says so. What fails on the way there, because storage or a
-        sink is away, is one more failure, counted like the others."""
-        while True:
-            self._wait_or_fail(error)
-            if self._cancelled.is_set():
-                return
-            try:
-                self.master.recover()
-            except (CorruptSnapshotError, *FINAL_ERRORS):
-                raise  # waiting does not mend these
-            except Exception as again:  # of storage, a sink, a source: all may be back by the next attempt
-                error = again
-                continue
-            self.on_state("RUNNING")
-            return
-
-    def _wait_or_fail(self, error: BaseException) -> None:
-        error = self.master.cause_of(error)
-        self.on_failure(error)
-        self.master.failed(error)
-        if is_final(error, self._job.settings):
-            raise error
-        delay = self._restarts.delay_ms(now_ms())
-        if delay is None:
-            raise self._restarts.exhausted(self._job.graph.job.job_name, self.master.epoch + 1, error) from error
-        _log.warning(
-            "job %r failed in epoch %d (failure %d) and goes back to checkpoint %s in %d ms: %s",
-            self._job.graph.job.job_name,
-            self.master.epoch + 1,
-            self._restarts.failures,
-            None if self.master.restored is None else self.master.restored.checkpoint_id,
-            delay,
-            error,
-        )
-        self.on_state("RESTARTING")
-        self._cancelled.wait(delay / 1000)
-
-    def _insist(self, step: Callable[[], None]) -> None:
-        """Does one step between two attempts; if it fails, the restart strategy decides."""
-        try:
-            step()
-        except (CorruptSnapshotError, *FINAL_ERRORS):
-            raise  # waiting does not mend these
-        except Exception as error:
-            self._restart_or_fail(error)
 
     def _rescale(self) -> bool:
         """Whether the query ended only because the job goes on at another parallelism: the number of partitions is in the
@@ -166,7 +109,7 @@ class SparkJob:
         if not self.master.rescaling or self._cancelled.is_set():
             return False
         assert self.registry is not None
-        self._insist(self.master.change_parallelism)
+        self.insist(self.master.change_parallelism)
         self._job = self.master.job
         self.registry.change_job(self._slot_job(), self._job.graph.slots)
         return True

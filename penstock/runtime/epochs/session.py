@@ -45,6 +45,15 @@ _OWN: dict[str, str] = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
+_TASK_SLOTS = 32  # of a local session, at least: other jobs may follow in it
+
+# What pipelined jobs need of the whole session, which others do not mind. Each has its reason.
+PIPELINED_CONF: dict[str, str] = {
+    "spark.python.udf.pipelined.enabled": "true",  # a thread for each direction, and a flush after every batch
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",  # by default a row waits 50 ms for company
+    "spark.python.daemon.module": "penstock.runtime.pipelined.daemon",  # workers are forked with everything imported
+}
+
 # What a Penstock query needs, whoever made the session.
 QUERY_CONF: dict[str, str] = {
     "spark.sql.adaptive.enabled": "false",  # partition i must stay partition i, and an epoch must be one job
@@ -124,9 +133,10 @@ def check_java() -> None:
         )
 
 
-def spark_session(config: Mapping[str, str]) -> SparkSession:
-    """The active session, or a new one from `spark.*` keys of the job's configuration over our defaults."""
-    session = SparkSession.getActiveSession() or _new_session(config)
+def spark_session(config: Mapping[str, str], *, task_slots: int = 0) -> SparkSession:
+    """The active session, or a new one from `spark.*` keys of the job's configuration over our defaults. A new local one can
+    run at least `task_slots` tasks at once."""
+    session = SparkSession.getActiveSession() or _new_session(config, task_slots)
     _ship(session, config)
     return session
 
@@ -149,7 +159,7 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
 
 
-def _new_session(config: Mapping[str, str]) -> SparkSession:
+def _new_session(config: Mapping[str, str], task_slots: int = 0) -> SparkSession:
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must be this Python, with these packages
     builder = SparkSession.builder
@@ -158,7 +168,10 @@ def _new_session(config: Mapping[str, str]) -> SparkSession:
         defaults = _beside(SparkConf())
     else:
         master = config.get("spark.master", "local")
-        defaults = {**_defaults(master), **_own_sockets(master)}
+        defaults = {**_defaults(master), **_own_sockets(master), **PIPELINED_CONF}
+        if "spark.master" not in config:
+            # Threads, not cores: a pipelined job's tasks mostly wait for each other.
+            defaults["spark.master"] = f"local[{max(os.cpu_count() or 1, task_slots, _TASK_SLOTS)},4]"
     settings = {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}
     _start_jvm({key: value for key, value in settings.items() if hide_secret(key, value) == value})
     for key, value in settings.items():
