@@ -64,6 +64,7 @@ class _Flow:
     taken: dict[str, int] = field(default_factory=dict)  # by tail: blocks that this head has taken
     loops: list[Loop] = field(default_factory=list)  # of which it is the head
     tails: dict[str, IterationTail] = field(default_factory=dict)  # of loops, by operator id
+    short: set[str] = field(default_factory=set)  # tails whose head is in the same task
 
 
 class StreamRun:
@@ -102,6 +103,8 @@ class StreamRun:
                 flow.loops.append(loop)
             if loop.tail_vertex == held.id.vertex:
                 flow.tails[loop.tail] = held.task.tail(loop.tail)
+                if loop.head_vertex == loop.tail_vertex:
+                    flow.short.add(loop.tail)
         return flow
 
     def start(self, now: int) -> None:
@@ -184,13 +187,14 @@ class StreamRun:
         flow.held.plan = plan = self._plans[barrier.epoch]
         self.host.expect_snapshot(flow.held, plan)
         for name, tail in flow.tails.items():
-            tail.forget_first(self._taken.pop((name, barrier.epoch)))
+            tail.forget_first(flow.taken.get(name, 0) if name in flow.short else self._taken.pop((name, barrier.epoch)))
 
     def _epoch_ended(self, held: HeldTask, taken: SnapshotTaken) -> None:
         flow, epoch = self._flows[held.id], taken.barrier.epoch
         self.host.fold(held, checkpointed=taken.barrier.checkpoint)
         for loop in flow.loops:
-            self._exchange.feedback_taken(loop, held.id.subtask, epoch, flow.taken.get(loop.tail, 0))
+            if loop.tail not in flow.short:
+                self._exchange.feedback_taken(loop, held.id.subtask, epoch, flow.taken.get(loop.tail, 0))
         self._begin(flow, epoch + 1, held.task.processing_time)
         flow.resting = self._plans[epoch].last
         if all(other.epoch > epoch for other in self._flows.values()):
@@ -254,7 +258,9 @@ class StreamRun:
         if unaligned and barrier.epoch in gate.open_epochs:
             return False  # its snapshot is taken
         plan = self._plans.get(barrier.epoch)
-        if plan is None or any((name, barrier.epoch) not in self._taken for name in flow.tails):
+        if plan is None or any(
+            (name, barrier.epoch) not in self._taken for name in flow.tails if name not in flow.short
+        ):
             return True
         if not unaligned or not plan.last:
             return False
