@@ -213,7 +213,7 @@ def run(
         configuration.update(_managed(home_at(directory)))
         os.environ.update(GlobalConfiguration.to_environment(configuration))
         if runtime is not None:
-            os.environ["PENSTOCK_RUNTIME"] = runtime
+            os.environ["PENSTOCK_EXECUTION_MODE"] = runtime
         try:
             run_program(program)
         except KeyboardInterrupt:

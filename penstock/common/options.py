@@ -56,8 +56,10 @@ class JobOptions:
         "`true`: where a stream goes to several operators of one chain, they are given the same objects instead of copies. "
         "`get_config().enable_object_reuse()` sets it")
     RUNTIME = ConfigOption(
-        "penstock.runtime", RUNTIMES, "spark",
-        "`embedded`: in this process, without Spark, for tests. Also `PENSTOCK_RUNTIME`")
+        "penstock.execution.mode", RUNTIMES, "auto",
+        "`pipelined`: all tasks at work at once, on Spark's streaming shuffle; `epochs`: one Spark job an epoch; `auto`: pipelined "
+        "where sources and free task slots allow it, else epochs; `embedded`: in this process, without Spark, for tests. Also "
+        "`PENSTOCK_EXECUTION_MODE`", older=("penstock.runtime",))
     EPOCH_INTERVAL = ConfigOption(
         "penstock.epoch.interval", DurationMs(), 200,
         "the trigger interval: an epoch starts this long after the start of the one before, or when that has ended if it took "

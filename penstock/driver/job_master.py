@@ -63,6 +63,7 @@ class JobMaster:
         # Set by a runtime whose tasks go from epoch to epoch by themselves: it grants what sources read, and each plan is a barrier
         # behind that. Before `start`.
         self.streaming = False
+        self.execution: dict[str, str] = {}  # how it is run, and why so: for the facts
         self.job = job
         self.settings = job.settings
         self.storage = storage
@@ -127,6 +128,10 @@ class JobMaster:
     def restored(self) -> Manifest | None:
         """The newest complete checkpoint: where the job goes back to. May be read from any thread."""
         return self._checkpoints.newest
+
+    def say_execution(self, mode: str, reason: str) -> None:
+        """How the job is run, and why so: for those who watch it."""
+        self.execution = {"execution_mode": mode, "execution_mode_reason": reason}
 
     # ---------------------------------------------------------------- start and recovery
 

@@ -343,6 +343,7 @@ def embedded_job(
     """The factory of the runtime `embedded`."""
     if spark_sources:
         raise ConfigurationError(
-            f"the embedded runtime has no Spark: from_spark streams run only with {JobOptions.RUNTIME} = spark"
+            f"the embedded runtime has no Spark: from_spark streams run only with {JobOptions.RUNTIME} = epochs"
         )
+    master.say_execution("embedded", "it was asked for")
     return EmbeddedJob(job, master)

@@ -345,5 +345,7 @@ class _Attempt:
 def spark_job(
     job: JobDescription, master: JobMaster, configuration: Mapping[str, str], spark_sources: Mapping[str, SparkSource]
 ) -> SparkJob:
-    """The factory of the runtime `spark`."""
+    """The factory of the runtime `epochs`."""
+    if not master.execution:
+        master.say_execution("epochs", "it was asked for")
     return SparkJob(job, master, spark_session(configuration), spark_sources)

@@ -129,7 +129,7 @@ def check_java() -> None:
         raise ConfigurationError(
             f"Spark needs a Java runtime, version 17 or later: {where}. Install one (Debian/Ubuntu: apt-get install "
             "openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew install openjdk@17), or use "
-            "the embedded runtime for tests: PENSTOCK_RUNTIME=embedded"
+            "the embedded runtime for tests: PENSTOCK_EXECUTION_MODE=embedded"
         )
 
 

@@ -20,6 +20,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from penstock.checkpoint.object_storage import DriverStorage
+from penstock.common.options import JobOptions
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
 from penstock.driver.restarts import RestartingJob
@@ -371,12 +372,20 @@ def pipelined_job(
     job: JobDescription, master: JobMaster, configuration: Mapping[str, str], spark_sources: Mapping[str, SparkSource]
 ) -> PipelinedJob:
     """The factory of the runtime `pipelined`."""
-    if spark_sources:
-        raise ConfigurationError(
-            "from_spark streams are read by Spark's own micro-batches: set penstock.execution.mode to epochs"
-        )
-    needed = job.graph.levels * job.graph.slots
-    session = spark_session(configuration, task_slots=needed)
-    if (why := spark_plan.missing(session)) is not None:
-        raise ConfigurationError(f"the job cannot be pipelined: {why}")
+    why = unfit(job, spark_sources)
+    if why is None:
+        session = spark_session(configuration, task_slots=job.graph.levels * job.graph.slots)
+        why = spark_plan.missing(session)
+    if why is not None:
+        raise ConfigurationError(f"the job cannot be pipelined: {why}. Set {JobOptions.RUNTIME} to epochs or auto")
+    master.say_execution("pipelined", "it was asked for")
     return PipelinedJob(job, master, session)
+
+
+def unfit(job: JobDescription, spark_sources: Mapping[str, SparkSource]) -> str | None:
+    """Why a job cannot be pipelined on any Spark, in words; None if it can."""
+    if spark_sources:
+        return "it reads from_spark streams, which Spark reads in micro-batches"
+    if job.settings.mode == "AT_MOST_ONCE":
+        return "AT_MOST_ONCE has to log what is read before it is read"
+    return None
