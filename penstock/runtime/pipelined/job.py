@@ -258,8 +258,8 @@ class _Attempt:
                 self._ready.add(host)
             case Acknowledge(ack=data):
                 self._acknowledge(pickle.loads(data))
-            case GrantRead(task=task):
-                self._grants.read(self._source_of[task.vertex], task.subtask, time.monotonic())
+            case GrantRead(task=task, seconds=seconds):
+                self._grants.read(self._source_of[task.vertex], task.subtask, seconds)
             case FeedbackSent(tail=tail, subtask=subtask):
                 self._hosts.tell_one(HostId(self._level_of[self._loops[tail].head_vertex], subtask), message)
             case FeedbackTaken(tail=tail, subtask=subtask):
