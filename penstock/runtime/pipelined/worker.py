@@ -316,8 +316,9 @@ class _HostLoop:
         self._flush(nudge=True)
 
     def _now(self) -> int:
-        """Milliseconds; not behind the checkpoint's."""
-        return max(self._clock_floor, now_ms())
+        """Milliseconds; not behind the checkpoint's, and never back."""
+        self._clock_floor = max(self._clock_floor, now_ms())
+        return self._clock_floor
 
     def _work(self) -> bool:
         """What can be done now. Whether there is more."""
