@@ -20,7 +20,7 @@ METRICS: Final = (
     ("penstock_job_restarts_total", "counter", "Times the job went back to a checkpoint."),
     ("penstock_job_drivers_total", "counter", "Driver processes the job has had."),
     ("penstock_job_epochs_total", "counter", "Epochs completed."),
-    ("penstock_job_records_in_total", "counter", "Records read by all sources."),
+    ("penstock_job_records_in_total", "counter", "Records read by all sources; those of a repeated epoch again."),
     ("penstock_job_records_out_total", "counter", "Records that reached sinks."),
     ("penstock_job_late_records_dropped_total", "counter", "Records dropped as late by windows."),
     ("penstock_job_epoch_duration_seconds", "gauge", "The last epoch, from its plan to after its commit."),
@@ -81,7 +81,9 @@ def _slot_samples(slots: SlotCount) -> Iterator[Sample]:
 
 def _job_samples(facts: Mapping[str, Any]) -> Iterator[Sample]:
     job = {"job_id": facts["job_id"], "job_name": facts["name"]}
-    totals, checkpoints = facts["totals"], facts["checkpoints"]
+    checkpoints, repeated = facts["checkpoints"], facts.get("repeated", {})
+    # A counter never goes back: what was repeated is in it.
+    totals = {name: count + repeated.get(name, 0) for name, count in facts["totals"].items()}
     yield "penstock_job_state", {**job, "state": facts["state"]}, 1
     yield "penstock_job_start_time_seconds", job, facts["start_ms"] / 1000
     yield "penstock_job_restarts_total", job, sum(step["state"] == "RESTARTING" for step in facts["transitions"])
@@ -134,8 +136,9 @@ def _vertex_samples(job: dict[str, str], vertex: Mapping[str, Any]) -> Iterator[
         for index in range(vertex["parallelism"])
     ]
     for name, column, divisor in _COLUMNS:
+        repeated = columns.get(column.replace("records_", "repeated_"), ()) if column.startswith("records_") else ()
         for index, value in enumerate(columns.get(column, ())):
-            yield name, labels[index], value / divisor
+            yield name, labels[index], (value + (repeated[index] if repeated else 0)) / divisor
     for index, label in enumerate(labels):
         yield "penstock_subtask_busy_ratio", label, vertex["rates"]["busy"][index]
         yield "penstock_subtask_back_pressured_ratio", label, vertex["rates"]["back_pressured"][index]

@@ -95,6 +95,7 @@ def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) 
         "watermark": facts["watermark"],
         "latency": latency(facts),
         "totals": facts["totals"],
+        "repeated": facts.get("repeated", {}),
         "notices": facts.get("notices", []),  # not in facts of earlier versions
         "drivers": facts["drivers"],
         "slots": facts["slots"],
