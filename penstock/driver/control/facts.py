@@ -16,14 +16,14 @@ import hashlib
 import reprlib
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from penstock.common.secrets import hide_secrets
 from penstock.common.time import now_ms
 from penstock.driver.checkpoint_statistics import CheckpointRecord, CheckpointStatistics
-from penstock.driver.control.rates import WINDOW_MS, committing, vertex_rates
+from penstock.driver.control.rates import committing, recent_reports, vertex_rates
 from penstock.engine.messages import EpochReport
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.iterations import feedback_edges
@@ -286,7 +286,7 @@ class FactsRecorder:
             }
             transitions = [*self._earlier["transitions"], *life["transitions"]]
             ended = life["state"] in ("FINISHED", "FAILED", "CANCELED")
-            recent = [] if ended else [r for r in reports if r.wall_ms > now - WINDOW_MS]
+            recent = [] if ended else recent_reports(reports, now)
             return {
                 **self._fixed,
                 "name": graph.job.job_name,
@@ -318,7 +318,7 @@ class FactsRecorder:
             }
 
     def _vertex(
-        self, vertex: JobVertex, reports: list[EpochReport], recent: list[EpochReport], now: int
+        self, vertex: JobVertex, reports: list[EpochReport], recent: Sequence[EpochReport], now: int
     ) -> dict[str, Any]:
         totals = self._totals.get(vertex.id)
         if totals is None or len(totals["records_in"]) != vertex.parallelism:

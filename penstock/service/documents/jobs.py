@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.common.job import JobStatus
 from penstock.common.options import JobOptions, RestartStrategyOptions
+from penstock.protocol.events import MIN_WATERMARK
 
 Json: TypeAlias = dict[str, Any]
 
@@ -92,7 +93,7 @@ def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) 
         # Ours.
         "bottleneck": bottleneck,
         "epochs": facts["epochs"],
-        "watermark": facts["watermark"],
+        "watermark": event_time(facts),
         "latency": latency(facts),
         "totals": facts["totals"],
         "repeated": facts.get("repeated", {}),
@@ -102,6 +103,17 @@ def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) 
         "program": None if asked_for is None else asked_for["program"],
         "submitted": asked_for,
     }
+
+
+def event_time(facts: Json) -> int | None:
+    """How far event time has come at the job's ends, where all that feeds them has met; None while it has not begun there.
+
+    A vertex before the one that makes watermarks never has any, and neither has a branch that leaves before it.
+    """
+    feeding = {edge["vertex"] for vertex in facts["vertices"] for edge in vertex["inputs"]}
+    ends = (vertex["subtasks"].get("watermark") for vertex in facts["vertices"] if vertex["id"] not in feeding)
+    reached = (min(marks) for marks in ends if marks)
+    return min((mark for mark in reached if mark > MIN_WATERMARK), default=None)
 
 
 def vertex_summary(facts: Json, vertex: Json) -> Json:

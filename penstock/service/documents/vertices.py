@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from penstock.driver.control.rates import level_of
-from penstock.service.documents.jobs import io_metrics, task_counts, task_state, times
+from penstock.service.documents.jobs import event_time, io_metrics, task_counts, task_state, times
 
 Json: TypeAlias = dict[str, Any]
 
@@ -185,7 +185,7 @@ def job_metrics(facts: Json) -> dict[str, float]:
         "numLateRecordsDropped": facts["totals"]["late_dropped"],
         "numEpochs": facts["totals"]["epochs"],
         "lastEpochDuration": facts["epochs"][-1]["duration_ms"] if facts["epochs"] else None,
-        "currentWatermark": facts["watermark"],
+        "currentWatermark": event_time(facts),
     }
     for pair in facts.get("latency", ()):
         between = f"latency.source_id.{pair['source']}.operator_id.{pair['sink']}"

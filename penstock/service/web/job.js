@@ -93,15 +93,14 @@ function figures(job) {
   const over = ENDED.has(job.state);
   const sources = new Set(job.plan.nodes.filter((n) => n.inputs.length === 0).map((n) => n.id));
   const read = job.vertices.filter((v) => sources.has(v.id)).reduce((sum, v) => sum + v.rates["records-in-per-second"], 0);
-  const marks = job.vertices.map((v) => v.watermark).filter((mark) => mark != null);
-  const mark = marks.length ? Math.min(...marks) : null;
-  const lag = over ? null : behind(mark, job.now);
+  const lag = over ? null : behind(job.watermark, job.now);
   const late = slowest(job.latency);
   return {
     ...(over ? { "Read, on average": rate(job.totals.records_in / Math.max(0.001, job.duration / 1000)) } : { "Read now": rate(read) }),
-    "Records in": total(job.totals.records_in), "Records out": total(job.totals.records_out),
+    "Records in": [total(job.totals.records_in), job.repeated?.records_in > 0 && h("small", {}, `and ${short(job.repeated.records_in)} again`)],
+    "Records out": total(job.totals.records_out),
     "Latency, p50": late ? [duration(late.p50_ms), h("small", {}, `p99 ${duration(late.p99_ms)}`)] : "–",
-    Watermark: [watermark(mark, { fraction: false }), lag && h("small", {}, lag)],
+    Watermark: [watermark(job.watermark, { fraction: false }), lag && h("small", {}, lag)],
     "Late, dropped": total(job.totals.late_dropped), Epochs: total(job.totals.epochs),
     [over ? "Ran for" : "Running for"]: duration(job.duration),
   };
