@@ -106,6 +106,13 @@ _COUNTED_ONCE = {"records_in": "repeated_in", "records_out": "repeated_out"}
 _MARKS = 5
 _IN_SUMMARY = ("id", "records_in", "records_out", "busy_ms", "back_pressured_ms", "commit_ms", "watermark")
 _CHECKPOINT_COLUMNS = ("snapshot_bytes", "snapshot_ms", "alignment_ms")
+_MEASURED_BY_SOME = (
+    "start_delay_ms",
+    "alignment_buffered_bytes",
+    "alignment_persisted_bytes",
+    "sync_ms",
+    "async_ms",
+)  # runtimes
 
 
 def vertex_key(vertex: JobVertex) -> str:
@@ -249,6 +256,7 @@ class FactsRecorder:
             "subtasks": sum(vertex["parallelism"] for vertex in report.vertices),
             "vertices": {
                 str(vertex["id"]): {name: vertex["subtasks"][name] for name in _CHECKPOINT_COLUMNS}
+                | {name: vertex["subtasks"][name] for name in _MEASURED_BY_SOME if name in vertex["subtasks"]}
                 for vertex in report.vertices
             },
         }
