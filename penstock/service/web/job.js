@@ -6,6 +6,7 @@ import { badge, h, numbers, toast, update } from "./dom.js";
 import { behind, clock, count, duration, ENDED, percent, rate, settingMs, short, shortName, watermark } from "./format.js";
 import { graph, hasFeedback } from "./graph.js";
 import { latencies, slowest } from "./latency.js";
+import { sample } from "./metrics.js";
 import { TABS } from "./tabs.js";
 import { timeline } from "./timeline.js";
 
@@ -76,6 +77,8 @@ export function jobView(content, id, firstTab, refreshNow) {
       epochs.hidden = job["execution-mode"] === "pipelined" && job.epochs.length === 0; // its time is not cut into any
       update(parts.epochs, timeline(job.epochs, fixed.targetMs));
       update(parts.latency, latencies(job.latency));
+      await sample(job);
+      if (stale()) return;
       const view = { body, stale, show: (...children) => stale() || update(body, ...children), again: refreshNow };
       await TABS[tab][1](view, job, selected, select);
     },

@@ -5,6 +5,7 @@ import { checkpoints } from "./checkpoints.js";
 import { h, table } from "./dom.js";
 import { flame } from "./flame.js";
 import { clock, shortName } from "./format.js";
+import { metrics } from "./metrics.js";
 import { state } from "./states.js";
 import { vertices } from "./vertices.js";
 
@@ -46,6 +47,7 @@ async function log({ body, stale, show }, job) {
 export const TABS = {
   vertices: ["Vertices", vertices],
   checkpoints: ["Checkpoints", checkpoints],
+  metrics: ["Metrics", metrics],
   flame: ["Flame graph", flame],
   exceptions: ["Exceptions", exceptions],
   state: ["State", state],
