@@ -308,6 +308,7 @@ class FactsRecorder:
                 "max_parallelism": graph.job.max_parallelism,
                 "slots": graph.slots,
                 "slot_processes": reports[-1].slots if reports else [],
+                "machines": reports[-1].machines if reports else {},
                 "totals": dict(self._job_totals),
                 "repeated": dict(self._repeated),
                 "counted": {"epoch": self._last_epoch, "at": list(self._marks)},
@@ -381,7 +382,9 @@ def _user_metrics(vertex: Mapping[str, Any] | None, parallelism: int) -> list[di
 def _summary(report: EpochReport) -> dict[str, Any]:
     """An epoch without its subtasks, for a timeline."""
     summary = {
-        f.name: getattr(report, f.name) for f in fields(report) if f.name not in ("vertices", "slots", "latency")
+        f.name: getattr(report, f.name)
+        for f in fields(report)
+        if f.name not in ("vertices", "slots", "machines", "latency")
     }
     summary["vertices"] = [{name: v[name] for name in _IN_SUMMARY} for v in report.vertices]
     return summary
