@@ -73,3 +73,19 @@ def test_what_is_chosen_is_drawn_while_it_happens_and_stays_chosen(
     expect(read).to_have_count(0)
     act(page, "Cancel", "Cancel job")
     expect(state(page)).to_have_text("CANCELED")
+
+
+def test_hosts_tell_their_memory_and_what_they_print(chromium: Browser, dispatcher: Endpoint, tmp_path: Path) -> None:
+    page, wrong = open_page(chromium, dispatcher)
+    submit(page, program(tmp_path, "hosts.py", CLICKS), parallelism="2")
+    expect(state(page)).to_have_text("RUNNING")
+    page.get_by_role("link", name="Hosts").click()
+    row = page.get_by_role("region", name="Hosts").locator("tbody tr")
+    expect(row).to_have_count(1)  # the embedded runtime is one process
+    expect(row).to_contain_text(re.compile(r"[1-9][\d.]* MiB.*[1-9][\d.]* GiB of [1-9][\d.]* GiB free"))
+    row.get_by_role("button", name=re.compile("^Log of")).click()
+    expect(page.get_by_role("region", name="Log of a process").locator("pre")).to_contain_text("the program's words")
+    act(page, "Cancel", "Cancel job")
+    expect(state(page)).to_have_text("CANCELED")
+    expect(page.get_by_text("its processes are gone")).to_be_visible()
+    assert wrong == []

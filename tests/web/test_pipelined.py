@@ -70,4 +70,12 @@ def test_subtasks_show_where_their_time_goes_how_even_they_are_and_their_latency
         assert value in words, words
     assert page.evaluate(wider) == 0
     shoot(page, f"pipelined-checkpoint-{'phone' if size == PHONE else 'laptop'}-{'dark' if dark else 'light'}")
+
+    page.get_by_role("link", name="Hosts").click()
+    expect(page.get_by_role("heading", name="Hosts (2)")).to_be_visible()
+    words = " ".join(_rows(page, "Hosts").first.inner_text().split())
+    for value in ("worker-1:40001:211", "300.0 MiB", "9.0 GiB of 16.0 GiB free", "8", "127 %"):
+        assert value in words, words
+    assert page.evaluate(wider) == 0
+    shoot(page, f"hosts-{'phone' if size == PHONE else 'laptop'}-{'dark' if dark else 'light'}")
     assert wrong == []

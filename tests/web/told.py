@@ -55,12 +55,11 @@ def pipelined_facts() -> dict[str, Any]:
     read, counted = [60_000, 60_000], [108_000, 6_000, 4_000, 2_000]
     source = _vertex(
         1, SOURCE, "clicks", "clicks", 2, rates=_rates(read, [0.2, 0.25], [0.7, 0.05]),
-        subtasks=_subtasks(now, read, hosts, machine=[machine] * 2),
+        subtasks=_subtasks(now, read, hosts),
     )  # fmt: skip
     count = _vertex(
         2, COUNT, "count for each user", "count", 4, rates=_rates(counted, [0.97, 0.2, 0.1, 0.05], [0.0] * 4),
-        subtasks=_subtasks(now, counted, [hosts[i % 2] for i in range(4)], latency=[_latency(p) for p in (9.0, 1.5, 1.0, 2.0)],
-                           machine=[machine] * 4),
+        subtasks=_subtasks(now, counted, [hosts[i % 2] for i in range(4)], latency=[_latency(p) for p in (9.0, 1.5, 1.0, 2.0)]),
     )  # fmt: skip
     columns = {"snapshot_bytes": [4096] * 4, "snapshot_ms": [6.0] * 4, "alignment_ms": [12.0, 1.0, 1.5, 0.5]}
     some = {
@@ -76,7 +75,8 @@ def pipelined_facts() -> dict[str, Any]:
     return {
         **facts_without_a_job(submission, "RUNNING", None, now),
         "runtime": "spark", "execution_mode": "pipelined", "execution_mode_reason": "all of the job's operators can run so",
-        "name": "clicks of users", "max_parallelism": 128, "slots": 4, "slot_processes": hosts, "latency": [],
+        "name": "clicks of users", "max_parallelism": 128, "slots": 4, "slot_processes": hosts,
+        "machines": dict.fromkeys(hosts, machine), "latency": [],
         "totals": {"records_in": 120_000, "records_out": 120_000, "epochs": 90, "late_dropped": 0},
         "repeated": {"records_in": 2500, "records_out": 0, "epochs": 2, "late_dropped": 0},
         "vertices": [source, count], "feedback": [], "accumulators": {},

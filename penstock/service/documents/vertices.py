@@ -238,6 +238,7 @@ def task_managers(running: Iterable[Json]) -> list[Json]:
         driver = f"{facts['process'].get('host')}:{facts['process'].get('pid')}"
         for process in facts["slot_processes"]:
             name = driver if process == "embedded" else process
+            machine = facts.get("machines", {}).get(process, {})  # facts of earlier versions do not tell
             slots = facts["slots"] if process == "embedded" else 1
             found[name] = {
                 "id": name,
@@ -249,12 +250,30 @@ def task_managers(running: Iterable[Json]) -> list[Json]:
                 "freeSlots": 0,
                 "totalResource": {},
                 "freeResource": {},
-                "hardware": {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0},
+                "hardware": {
+                    "cpuCores": machine.get("cpus", 0),
+                    "physicalMemory": machine.get("host_memory_bytes", 0),
+                    "freeMemory": machine.get("host_free_bytes", 0),
+                    "managedMemory": 0,
+                },
                 "memoryConfiguration": {},
                 "job": facts["job_id"],
+                "host": name.partition(":")[0],
+                "usedMemory": machine.get("memory_bytes", 0),
+                "subtasks": _subtasks_in(facts, process),
                 "allocatedSlots": [{"jobId": facts["job_id"], "resource": {}} for _ in range(slots)],
             }
     return list(found.values())
+
+
+def _subtasks_in(facts: Json, process: str) -> list[Json]:
+    """The subtasks that run in a process, with how busy they are."""
+    return [
+        {"vertex": vertex["key"], "name": vertex["name"], "subtask": index, "busy": vertex["rates"]["busy"][index]}
+        for vertex in facts["vertices"]
+        for index, slot in enumerate(vertex["subtasks"].get("slot", ()))
+        if slot == process
+    ]
 
 
 def _at(columns: Json, name: str, index: int) -> Any:

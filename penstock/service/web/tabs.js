@@ -5,6 +5,7 @@ import { checkpoints } from "./checkpoints.js";
 import { h, table } from "./dom.js";
 import { flame } from "./flame.js";
 import { clock, shortName } from "./format.js";
+import { hosts } from "./hosts.js";
 import { metrics } from "./metrics.js";
 import { state } from "./states.js";
 import { vertices } from "./vertices.js";
@@ -48,6 +49,7 @@ export const TABS = {
   vertices: ["Vertices", vertices],
   checkpoints: ["Checkpoints", checkpoints],
   metrics: ["Metrics", metrics],
+  hosts: ["Hosts", hosts],
   flame: ["Flame graph", flame],
   exceptions: ["Exceptions", exceptions],
   state: ["State", state],
