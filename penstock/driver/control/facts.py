@@ -133,6 +133,7 @@ class FactsRecorder:
         runtime: str,
         storage_url: str | None,
         process: Mapping[str, Any],
+        program: Sequence[str] = (),
         statistics: Callable[[], CheckpointStatistics] | None = None,
         accumulators: Callable[[], Mapping[str, Any]] = dict,
         notices: Callable[[], list[dict[str, Any]]] = list,
@@ -146,6 +147,7 @@ class FactsRecorder:
             "configuration": hide_secrets(configuration),
             "job_folder": storage_url,
             "process": dict(process),
+            "program": list(program),
         }
         self._storage_url, self._statistics, self._accumulators = storage_url, statistics, accumulators
         self._notices = notices
