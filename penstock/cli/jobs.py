@@ -98,7 +98,8 @@ def info(target: Target, as_json: AsJson = False) -> None:
 
 def _print_vertices(facts: dict[str, Any], slow: str | None) -> None:
     if not facts["vertices"]:
-        typer.echo("The program has not started its job yet.")
+        over = facts["state"] in TERMINAL
+        typer.echo("The program ended without starting a job." if over else "The program has not started its job yet.")
         return
     rows = []
     for vertex in facts["vertices"]:

@@ -58,6 +58,10 @@ def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
     states = command("state", detached)
     assert ("newest", "reduce", "reducing") in [tuple(line.split()) for line in states.stdout.splitlines()]
     assert f"penstock state {detached[:8]} newest reduce" in states.stderr
+    assert "splits" not in states.stdout, "what the engine keeps for itself"
+    assert "splits" in command("state", "--all", detached).stdout
+    only = command("state", detached, "numbers")
+    assert "penstock state --all" in only.stderr
     entries = json.loads(command("state", "from", "newest", "reduce", "--json").stdout)
     assert sorted(int(entry["key"]) for entry in entries["entries"]) == list(range(10))
     absent = command("state", detached, "newest", "absent")
