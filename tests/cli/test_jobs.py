@@ -177,6 +177,7 @@ def test_a_dispatcher_runs_what_the_command_uploads(home: Path, path: Path) -> N
         assert "the program's words" in command("log", "uploaded", environment=reach).stdout
         stopped = command("stop", "uploaded", "--drain", environment=reach)
         assert stopped.returncode == 0, stopped.stderr
+        assert f"{path.name} uploaded\n" in stopped.stderr, "the hint names what was uploaded"
         assert Path(stopped.stdout.strip().removeprefix("file://")).is_dir()
         assert command("ui", "--no-open").stdout.strip() == f"{endpoint.address}/#token=s3cret"
 
