@@ -35,6 +35,17 @@ def test_event_time_is_what_has_come_to_the_ends_of_the_job(
     assert event_time({"vertices": [{"id": 1, "inputs": [], "subtasks": {}}]}) is None
 
 
+def test_a_source_that_holds_event_time_back_is_named_until_event_time_goes_on() -> None:
+    source = {**_vertex(watermark=[70, MIN_WATERMARK]), "id": 1}
+    window = {**_vertex(watermark=[MIN_WATERMARK] * 2), "id": 2, "inputs": [{"vertex": 1}]}
+    facts = {**_job(source), "vertices": [source, window]}
+    assert jobs.held_back(facts) == [{"id": "a" * 32, "name": "count", "subtasks": [1], "of": 2}]
+    window["subtasks"]["watermark"] = [60, 60]  # the subtask is idle, and not waited for
+    assert jobs.held_back(facts) == []
+    source["subtasks"]["watermark"] = window["subtasks"]["watermark"] = [MIN_WATERMARK] * 2  # a job without event time
+    assert jobs.held_back(facts) == []
+
+
 def _vertex(**columns: list[Any]) -> dict[str, Any]:
     return {
         "id": 1, "key": "a" * 32, "name": "count", "level": 0, "parallelism": 2, "inputs": [],

@@ -236,6 +236,19 @@ def test_a_sink_whose_commits_are_slow_is_not_shown_as_idle(chromium: Browser, d
     assert "bottleneck" in words
 
 
+_HELD_BACK = """async () => {
+  const { notes } = await import("./job.js");
+  const job = { vertices: [], epochs: [], drivers: 1, "held-back": [{ name: "clicks", subtasks: [1, 2], of: 4 }] };
+  return notes(job, null).flat(9).filter((note) => note).map((note) => note.textContent);
+}"""
+
+
+def test_a_source_that_holds_event_time_back_is_named(chromium: Browser, dispatcher: Endpoint) -> None:
+    page, _ = open_page(chromium, dispatcher)
+    [note] = page.evaluate(_HELD_BACK)
+    assert note.startswith("Event time has not begun: clicks has no watermark in 2 of its 4 subtasks")
+
+
 _NOTICE = """async () => {
   const { notes } = await import("./job.js");
   const job = { vertices: [], epochs: [], drivers: 1, notices: [{ key: "no-executor", text: "no executor <b>yet</b>" }] };

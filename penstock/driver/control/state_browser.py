@@ -101,8 +101,7 @@ def _states(manifest: Manifest, read: Read) -> Json:
     found = state_data.states_of(manifest, read)
     return {
         "states": [
-            {"uid": uid, "name": name, "kind": kind, "internal": kind == ENGINE_UNION}
-            for uid, name, kind in found
+            {"uid": uid, "name": name, "kind": kind, "internal": kind == ENGINE_UNION} for uid, name, kind in found
         ]
     }
 

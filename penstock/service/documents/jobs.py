@@ -102,6 +102,7 @@ def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) 
         "bottleneck": bottleneck,
         "epochs": facts["epochs"],
         "watermark": event_time(facts),
+        "held-back": held_back(facts),
         "latency": latency(facts),
         "totals": facts["totals"],
         "repeated": facts.get("repeated", {}),
@@ -122,6 +123,20 @@ def event_time(facts: Mapping[str, Any]) -> int | None:
     ends = (vertex["subtasks"].get("watermark") for vertex in facts["vertices"] if vertex["id"] not in feeding)
     reached = (min(marks) for marks in ends if marks)
     return min((mark for mark in reached if mark > MIN_WATERMARK), default=None)
+
+
+def held_back(facts: Json) -> list[Json]:
+    """Sources some of whose subtasks have no watermark while others have, and so stop event time behind them. Empty once event
+    time has come to the job's ends: an idle subtask is not waited for."""
+    if facts["state"] != "RUNNING" or event_time(facts) is not None:
+        return []
+    found = []
+    for vertex in facts["vertices"]:
+        marks = vertex["subtasks"].get("watermark", ())
+        without = [index for index, mark in enumerate(marks) if mark == MIN_WATERMARK]
+        if not vertex["inputs"] and 0 < len(without) < len(marks):
+            found.append({"id": vertex["key"], "name": vertex["name"], "subtasks": without, "of": len(marks)})
+    return found
 
 
 def vertex_summary(facts: Json, vertex: Json) -> Json:

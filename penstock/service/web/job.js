@@ -127,6 +127,9 @@ export function notes(job, failure) {
     slow && h("p", { class: "note" }, "The bottleneck is ", h("strong", {}, slow.name), ": it holds epochs up, and what feeds it waits. ",
       slow.rates.committing > Math.max(0.1, slow.rates.busy) && `Its commits take ${percent(slow.rates.committing)} of the time. `,
       job.epochs.at(-1)?.admitted != null && `A source may read ${count(job.epochs.at(-1).admitted)} records an epoch now.`),
+    (job["held-back"] ?? []).map((source) => h("p", { class: "note" }, "Event time has not begun: ", h("strong", {}, source.name),
+      ` has no watermark in ${source.subtasks.length} of its ${source.of} subtasks, and no window fires until it has. If there is nothing for them to read, lower its parallelism, or give its watermark strategy `,
+      h("code", {}, "with_idleness"), ".")),
     restarts,
   ];
 }
