@@ -187,7 +187,8 @@ class NotInstalled(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, NotInstalled())
 import penstock
 for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
-    if not module.name.startswith(("penstock.spark", "penstock.runtime.epochs", "penstock.runtime.pipelined")) and not module.name.endswith("__main__"):
+    on_spark = module.name.startswith(("penstock.spark", "penstock.runtime.epochs", "penstock.runtime.pipelined"))
+    if not on_spark and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 
 from penstock.datastream import StreamExecutionEnvironment

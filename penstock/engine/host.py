@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.restore import contents_of
 from penstock.checkpoint.store import CheckpointStore
+from penstock.engine import machine
 from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.settings import JobSettings
 from penstock.engine.task import Task, TaskSettings
@@ -361,6 +362,7 @@ class TaskHost:
                 "back_pressured_ms": held.blocked * 1000,
                 "busy_ms": held.busy * 1000,
                 "idle_ms": held.idle * 1000,
+                "machine": machine.figures(),
             },
         )
         held.busy = held.blocked = held.idle = 0.0
