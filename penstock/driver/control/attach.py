@@ -81,6 +81,7 @@ class Attachment:
             storage_url=None if master.storage is None else master.storage.url,
             process=this_process(),
             program=how_to_run(),
+            execution=master.execution,
             statistics=getattr(client, "checkpoint_statistics", None),
             accumulators=lambda: client.get_accumulators().result(),
             notices=master.notices.to_json,

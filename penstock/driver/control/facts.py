@@ -134,6 +134,7 @@ class FactsRecorder:
         storage_url: str | None,
         process: Mapping[str, Any],
         program: Sequence[str] = (),
+        execution: Mapping[str, str] | None = None,
         statistics: Callable[[], CheckpointStatistics] | None = None,
         accumulators: Callable[[], Mapping[str, Any]] = dict,
         notices: Callable[[], list[dict[str, Any]]] = list,
@@ -148,6 +149,7 @@ class FactsRecorder:
             "job_folder": storage_url,
             "process": dict(process),
             "program": list(program),
+            **(execution or {}),
         }
         self._storage_url, self._statistics, self._accumulators = storage_url, statistics, accumulators
         self._notices = notices
