@@ -14,7 +14,10 @@ from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunc
 from penstock.graph import partitioner as p
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators import rolling
+from penstock.operators.base import Operator
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
+from penstock.operators.keyed_elementwise import with_keys
+from penstock.operators.simple import FunctionOperator
 
 if TYPE_CHECKING:
     from penstock.datastream.joined_streams import IntervalJoin
@@ -27,7 +30,8 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
     """A stream whose records have keys: state, timers and windows behind it belong to one key each. Made by
     `DataStream.key_by`.
 
-    All records of a key go to the same subtask, in the order each sender emitted them. Keys are no operator: name, uid
+    All records of a key go to the same subtask, in the order each sender emitted them. `map`, `flat_map`, `filter` and
+    `reduce` with a function that has `open` give it the state of the record's key, too. Keys are no operator: name, uid
     and parallelism are set before `key_by` or after the next verb.
 
     Example:
@@ -65,6 +69,28 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
         raise JobDefinitionError(
             f"the stream from {describe(self._origins)} is keyed, and keys are no operator: set name, uid, parallelism and "
             "chaining before key_by() or after the operator that uses the keys"
+        )
+
+    def _apply(
+        self,
+        name: str,
+        operator: Operator,
+        output_type: TypeInformation | None = None,
+        *,
+        stateful: bool = False,
+        kind: str = "operator",
+        parallelism: int | None = None,
+        why_rows: str = "",
+    ) -> DataStream:
+        keyed = with_keys(operator, self._selector) if isinstance(operator, FunctionOperator) else None
+        return super()._apply(
+            name,
+            keyed or operator,
+            output_type,
+            stateful=stateful or keyed is not None,
+            kind=kind,
+            parallelism=parallelism,
+            why_rows=why_rows,
         )
 
     def process(

@@ -189,7 +189,11 @@ class ProcessOperator(TimedOperator):
         selector = self.selector
         if selector is None:
             return repeat(NO_KEY)
-        if isinstance(block, Columns) and isinstance(selector, ColumnKeySelector):
+        if (
+            isinstance(block, Columns)
+            and isinstance(selector, ColumnKeySelector)
+            and selector.reads_columns(block.batch)
+        ):
             columns = [_key_values(column) for column in selector.columns_of(block.batch)]
             return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
         value: Any = None
@@ -240,11 +244,11 @@ class KeyedReduceOperator(FunctionOperator):
         self.ctx.metrics.records_in += len(rows)
         table = self.ctx.state.table("reduce", "reducing")
         reduce = self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
-        selector, out = self.selector, []
+        selector, state, out = self.selector, self.ctx.state, []
         value: Any = None
         try:
             for value in rows.values:
-                key = selector(value)
+                key = state.current_key = selector(value)
                 current = table.get(key)
                 result = value if current is MISSING else reduce(current, value)
                 if type(result) in ATOMS:
@@ -257,4 +261,5 @@ class KeyedReduceOperator(FunctionOperator):
                 out.append(emitted)
         except Exception as error:
             self.fail(error, "reduce", value, has_record=True)
+        state.current_key = NO_KEY
         self.emit(out, rows.timestamps)
