@@ -19,6 +19,8 @@ from penstock.errors import JobDefinitionError
 from penstock.functions.connectors import Source
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
+from penstock.records.narrowing import narrowed
+from penstock.records.typed import Typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,8 +50,12 @@ class EnvironmentSources:
     def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None) -> DataStream: ...
 
     def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None = None) -> DataStream:
-        """A bounded stream of the given values; not parallel, as in Flink."""
-        source = CollectionSource(list(collection), type_info)
+        """A bounded stream of the given values; not parallel, as in Flink. They must be of the type that is declared; whole
+        numbers that are too large for it lose their upper bits, as in Flink, with a warning."""
+        values = list(collection)
+        if isinstance(type_info, TypeInformation):  # anything else is refused below
+            values = Typed(type_info, "from_collection").values(narrowed(values, type_info))
+        source = CollectionSource(values, type_info)
         return self._source(
             SourceOperator(source, WatermarkStrategy.no_watermarks()), "Collection Source", 1, type_info
         )._not_parallel()
