@@ -29,6 +29,7 @@ from penstock.datastream.state_backend import (
     HashMapStateBackend,
     MemoryStateBackend,
     NamedStateBackend,
+    PredefinedOptions,
     RocksDBStateBackend,
     StateBackend,
 )
@@ -136,6 +137,7 @@ __all__ = [
     "NamedStateBackend",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
