@@ -42,11 +42,9 @@ _NAMES: Final = {
     "JavaFunctionWrapper": _NO_JVM,
     "MiniClusterClient": "use penstock.testing",
     "SourceFunction": _OWN_SOURCE,
-    "TimeCharacteristic": "give the stream a WatermarkStrategy for event time; processing time needs nothing",
 }
 
 _METHODS: Final = {
-    "add_source": _OWN_SOURCE,
     "create_input": "InputFormats are Java's: use env.from_source(FileSource…), or " + _OWN_SOURCE,
     "enable_force_avro": _PICKLED,
     "enable_force_kryo": _PICKLED,

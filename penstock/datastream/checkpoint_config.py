@@ -32,6 +32,9 @@ class ExternalizedCheckpointRetention(Enum):
     NO_EXTERNALIZED_CHECKPOINTS = 2  # as DELETE_ON_CANCELLATION
 
 
+ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention  # its name before Flink 2
+
+
 class CheckpointStorage(ABC):
     """Settings only. The storage itself is `penstock.checkpoint.storage`."""
 
@@ -233,6 +236,18 @@ class CheckpointConfig:
         values = self._all()
         name = next((values[key] for key in option.keys if key in values), "RETAIN_ON_CANCELLATION")
         return ExternalizedCheckpointRetention[name.strip().upper()]
+
+    def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
+        """The name of `set_externalized_checkpoint_retention` before Flink 2."""
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    def set_externalized_checkpoint_cleanup(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
+        """The name of `set_externalized_checkpoint_retention` before Flink 2."""
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointRetention:
+        """The name of `get_externalized_checkpoint_retention` before Flink 2."""
+        return self.get_externalized_checkpoint_retention()
 
     def is_externalized_checkpoints_enabled(self) -> bool:
         """False only after NO_EXTERNALIZED_CHECKPOINTS was set."""

@@ -29,6 +29,14 @@ class RuntimeExecutionMode(Enum):
     AUTOMATIC = 2  # batch if all sources are bounded, else streaming
 
 
+class TimeCharacteristic(Enum):
+    """What a program's time was before Flink 1.12. Event time is given by a WatermarkStrategy, whichever is chosen."""
+
+    ProcessingTime = 0
+    IngestionTime = 1
+    EventTime = 2
+
+
 class EnvironmentSettings:
     """The settings of a StreamExecutionEnvironment. A setting that is kept without an effect says so."""
 
@@ -53,6 +61,7 @@ class EnvironmentSettings:
         )
         self._buffer_timeout: int | None = None  # None: as configured
         self._changelog: bool | None = None
+        self._time_characteristic = TimeCharacteristic.EventTime
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
 
     def get_config(self) -> ExecutionConfig:
@@ -158,6 +167,15 @@ class EnvironmentSettings:
         return self._restart if self._restart is not None else RestartStrategies.fall_back_restart()
 
     # ---------------------------------------------------------------- chaining and slots
+
+    def set_stream_time_characteristic(self, characteristic: TimeCharacteristic) -> Self:
+        """Accepted without effect: a WatermarkStrategy gives event time, and processing time needs nothing."""
+        self._time_characteristic = characteristic
+        return self
+
+    def get_stream_time_characteristic(self) -> TimeCharacteristic:
+        """The value of `set_stream_time_characteristic`; it has no effect."""
+        return self._time_characteristic
 
     def disable_operator_chaining(self) -> Self:
         """Every operator becomes a vertex of its own, with an exchange before it: for looking at a job, not for speed."""

@@ -10,7 +10,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.datagen import DataGeneratorSource
+from penstock.connectors.datagen import NumberSequenceSource
 from penstock.connectors.files import FileSource
 from penstock.connectors.program import CollectionSource
 from penstock.connectors.push import PushSource, SocketTextReceiver
@@ -64,9 +64,7 @@ class EnvironmentSources:
         """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order."""
         if start > end:
             raise JobDefinitionError(f"from_sequence: the start ({start}) must not be above the end ({end})")
-        source = DataGeneratorSource(
-            _Sequence(start), end - start + 1, splits=self.get_parallelism(), type_info=Types.LONG()
-        )
+        source = NumberSequenceSource(start, end)
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
 
     def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream[str]:
@@ -118,6 +116,19 @@ class EnvironmentSources:
         produced = type_info if type_info is not None else source.produced_type
         return self._source(SourceOperator(source, watermark_strategy), source_name, self.get_parallelism(), produced)
 
+    def add_source(
+        self, source_func: Source, source_name: str = "Custom Source", type_info: TypeInformation | None = None
+    ) -> DataStream:
+        """As `from_source` without watermarks: PyFlink's older way, for a connector's source such as `FlinkKafkaConsumer`. Sources
+        written in Java are refused.
+        """
+        if not isinstance(source_func, Source):
+            raise JobDefinitionError(
+                f"add_source takes a source of Penstock's, not {type(source_func).__name__}: write a "
+                "penstock.connectors.base.Source (an enumerator and a reader), and use from_source"
+            )
+        return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
+
     def from_spark(
         self,
         streaming_df: DataFrame,
@@ -148,11 +159,3 @@ class EnvironmentSources:
         if bounded:
             self._bounded_frames.add(stream._origins[0].node.id)
         return stream
-
-
-class _Sequence:
-    def __init__(self, start: int) -> None:
-        self._start = start
-
-    def __call__(self, index: int) -> int:
-        return self._start + index

@@ -154,6 +154,8 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
             graph.add_iteration(Iteration(head=iteration.head.id, tail=tail.id, max_wait_ms=iteration.max_wait_ms))
         check_program(self._nodes, self._edges, self._config)
         for node in self._nodes.values():
+            if isinstance(node.operator, SourceOperator) and node.operator.source is not None:
+                node.operator.source = node.operator.source.for_parallelism(node.parallelism)
             chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
             if not self.is_chaining_enabled():
                 chosen = replace(chosen, chainable=False)
