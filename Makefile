@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check reference format bench bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo compat quick test check reference format bench bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ $(VENV)/.browser: scripts/ensure_browser.sh $(STAMP)
 
 postgres: ## check for the programs of a PostgreSQL server, which tests start (installs them when root on Debian or Ubuntu)
 	@scripts/ensure_postgres.sh
+
+compat: setup ## PyFlink's own tests and Flink's example programs, fetched and unchanged: the score (2 minutes; FLINK_GIT, RUNTIME)
+	@$(BIN)/python scripts/compat/score.py
 
 quick: setup ## the tests that need no Java, no server and no browser (2 minutes)
 	@JAVA_HOME=/no/java/here $(BIN)/python -m tests.parts quick $(PYTEST_ARGS)

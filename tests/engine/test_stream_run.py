@@ -157,8 +157,10 @@ def test_a_source_reads_each_grant_once_and_sends_the_barrier_behind_all_of_them
     level = Level(two_levels(), 0)
 
     def grant(start: int, end: int) -> None:
-        part = SourceRanges(ranges=(SplitRange(split="0", ordinal=0, start=start, end=end, last=False),), finished=False)
-        level.run.grant({source: part for source in level._sources})
+        part = SourceRanges(
+            ranges=(SplitRange(split="0", ordinal=0, start=start, end=end, last=False),), finished=False
+        )
+        level.run.grant(dict.fromkeys(level._sources, part))
 
     grant(0, 1)
     grant(1, 2)

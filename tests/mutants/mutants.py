@@ -241,9 +241,9 @@ _EVENT_TIME: Final = (
 _VALUES_AND_KEYS: Final = (
     Mutant(
         name="32-bit keys are routed by one number and kept under another",
-        file="penstock/operators/wiring.py",
-        old="    if has_single_floats(declared):",
-        new="    if False:",
+        file="penstock/records/typed.py",
+        old="            return _single_floats",
+        new="            return _leaf(pa.float32(), float, float)",
         tests=(f"{_FLOATS}::test_keys_of_32_bits_keep_their_state_when_the_job_is_rescaled",),
     ),
     Mutant(
