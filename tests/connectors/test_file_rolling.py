@@ -27,7 +27,7 @@ from penstock.connectors.files import (
     committed_files,
 )
 from penstock.connectors.files.commit import FileCommitter, InputEnded
-from penstock.connectors.files.folders import Folder, DiskFolder, ObjectFolder, open_folder
+from penstock.connectors.files.folders import DiskFolder, Folder, ObjectFolder, open_folder
 from penstock.connectors.files.rolling import RollRule, StagedFile, due
 from penstock.connectors.files.write_formats import ParquetWriteFormat, RowWriteFormat, TextEncoder
 from penstock.errors import ConfigurationError
