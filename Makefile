@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo compat quick test check reference format bench bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo compat quick test check reference format bench bench-latency bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ format: setup ## format the code and apply the linter's safe fixes
 bench-state: setup ## measure RocksDB with 10 million keys, and a slow checkpoint store (no Spark; 10 minutes)
 	$(BIN)/python -m benchmarks.state_backend
 	$(BIN)/python -m benchmarks.asynchronous_snapshots
+
+bench-latency: setup java ## from event to result: pipelined at three rates and six levels, epochs, Spark's micro-batches (15 minutes)
+	$(BIN)/python -m benchmarks.latency
 
 bench: setup java ## measure throughput and latency
 	$(BIN)/python -m benchmarks
