@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from penstock.common import WatermarkStrategy
+from penstock.common import Duration, WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.description import JobDescription
 from penstock.engine.host import HostJob, TaskHost
@@ -21,7 +21,7 @@ from penstock.protocol.events import Barrier, Data, EndOfData, Event, Watermark
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.records import Rows
-from penstock.testing import Epoch, ListSink, ScriptedSource
+from penstock.testing import Epoch, ListSink, ScriptedSource, Split, Stamped
 
 
 @dataclass
@@ -170,6 +170,26 @@ def test_a_source_reads_each_grant_once_and_sends_the_barrier_behind_all_of_them
     assert level.outside.grants == 3
     before = level.outside.sent[: level.outside.sent.index(Barrier(1, False))]
     assert sum(len(event.block) for event in before if isinstance(event, Data)) == 2
+
+
+def test_a_split_whose_records_wait_behind_those_of_another_does_not_become_idle() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(1)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(10))
+    script = [Split("a"), Stamped(1, 100), Stamped(2, 200), Split("b"), Stamped(3, 5)]
+    env.from_source(ScriptedSource(script), strategy, "numbers").rebalance().sink_to(ListSink("stream run"))
+    job = env._describe("stream run")
+    level = Level(replace(job, settings=replace(job.settings, block_size=1)), 0)
+    ranges = [SplitRange(split=s, ordinal=n, start=0, end=2 - n, last=False) for n, s in enumerate("ab")]
+    level.run.grant({source: SourceRanges(ranges=tuple(ranges), finished=False) for source in level._sources})
+    for now in (2000, 3000, 4000):  # a slow reader, or one that others hold up
+        level.run.step((level.task, None))
+        level.run.advance(now)
+        level.run.emit_watermarks()
+        assert not any(isinstance(event, Watermark) and event.timestamp > 4 for event in level.outside.sent)
+    level.run_on()
+    level.held.task.flush()
+    assert level.outside.values() == [1, 2, 3]
 
 
 def test_a_tail_keeps_at_its_barrier_what_its_head_had_not_taken() -> None:
