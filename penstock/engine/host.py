@@ -351,7 +351,6 @@ class TaskHost:
             plan=held.plan,
             attempt=held.attempt,
             facts={
-                "watermark": task.watermark,
                 "next_processing_timer": task.next_processing_timer(),
                 "feedback": task.feedback(),
                 "accumulators": task.accumulators(),
@@ -401,6 +400,8 @@ class TaskHost:
                     snapshot_bytes=written.size,
                     snapshot_ms=(time.perf_counter() - started) * 1000,
                     slot=self.name,
+                    # Now that the barrier has come on every channel: unaligned, it may have overtaken watermarks.
+                    watermark=held.task.watermark,
                     **ended.facts,
                 )
             )

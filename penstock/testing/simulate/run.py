@@ -481,9 +481,8 @@ class _Life:
     def _is_in_time(self, report: EpochReport) -> None:
         """Event time is not held back, but by the slowest split and by readers that have none."""
         inputs, checkpoint = self._run.program.inputs, self._runtime.master.restored
-        aligned = self._run.program.mode is BarrierMode.EXACTLY_ONCE  # else barriers come before what they separate
         by_clock = self._runtime.apart  # it is said when time has come, not at every barrier
-        if checkpoint is None or checkpoint.epoch != report.epoch or not aligned or by_clock:
+        if checkpoint is None or checkpoint.epoch != report.epoch or by_clock:
             return
         read = [
             (brings.splits[split], end)
