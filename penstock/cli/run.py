@@ -5,6 +5,7 @@ Starting a job that outlives the command: here, or at a dispatcher.
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
@@ -28,7 +29,7 @@ from penstock.cli.targets import (
 )
 from penstock.common.configuration import GlobalConfiguration
 from penstock.common.implementations import RUNTIMES
-from penstock.common.known_keys import check
+from penstock.common.known_keys import check, perhaps
 from penstock.common.options import CheckpointingOptions, ControlOptions, JobOptions
 from penstock.driver.control.home import JobHome, is_running, read_json
 from penstock.errors import ConfigurationError, JobFailedError
@@ -113,7 +114,9 @@ def _runtime(text: str) -> str:
     try:
         return RUNTIMES.parse(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not {RUNTIMES.allowed()}") from None
+        meant = difflib.get_close_matches(text.lower(), RUNTIMES.names, 1)
+        suggested = f": did you mean {meant[0]!r}?" if meant else ""
+        raise typer.BadParameter(f"{text!r} is not {RUNTIMES.allowed()}{suggested}") from None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -260,4 +263,10 @@ def _definitions(values: list[str] | None) -> dict[str, str]:
             )
         pairs[key.strip()] = text.strip()
     check(pairs)
+    for key in pairs:
+        meant = perhaps(key)
+        if meant is not None:
+            typer.echo(
+                f"{key!r} is nothing that Penstock reads, only the program can: did you mean {meant!r}?", err=True
+            )
     return pairs

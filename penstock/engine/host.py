@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.restore import contents_of
 from penstock.checkpoint.store import CheckpointStore
+from penstock.engine import machine
 from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.settings import JobSettings
 from penstock.engine.task import Task, TaskSettings
@@ -359,7 +360,6 @@ class TaskHost:
             plan=held.plan,
             attempt=held.attempt,
             facts={
-                "watermark": task.watermark,
                 "next_processing_timer": task.next_processing_timer(),
                 "feedback": task.feedback(),
                 "accumulators": task.accumulators(),
@@ -371,6 +371,7 @@ class TaskHost:
                 "back_pressured_ms": held.blocked * 1000,
                 "busy_ms": held.busy * 1000,
                 "idle_ms": held.idle * 1000,
+                "machine": machine.figures(),
             },
         )
         held.busy = held.blocked = held.idle = held.start_delay_ms = 0.0
@@ -413,6 +414,8 @@ class TaskHost:
                     snapshot_bytes=written.size,
                     snapshot_ms=(time.perf_counter() - started) * 1000,
                     slot=self.name,
+                    # Now that the barrier has come on every channel: unaligned, it may have overtaken watermarks.
+                    watermark=held.task.watermark,
                     **ended.facts,
                 )
             )

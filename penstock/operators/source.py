@@ -34,6 +34,7 @@ class SourceOperator(Operator):
         self._ordinals: dict[str, int] = {}
         self._closed: set[str] = set()  # splits whose periodic watermark of this epoch is out
         self._at_work: set[str] = set()  # by the clock: splits that had records, or must wait, in this interval
+        self._unread: set[str] = set()  # of what is being read, splits that are not done
 
     @property
     def produced_type(self) -> Any:
@@ -85,6 +86,7 @@ class SourceOperator(Operator):
         mine = [r for r in ranges if r.ordinal % self.ctx.parallelism == self.ctx.subtask]
         for split in mine:
             self._know(split.split, split.ordinal)
+        self._unread = {r.split for r in mine if r.start != r.end}
         with_data = set()
         for split in sorted(mine, key=lambda r: r.ordinal):
             if split.start != split.end:
@@ -98,6 +100,7 @@ class SourceOperator(Operator):
                     if isinstance(block, PunctuatedRows):
                         self._punctuate(split.split, block.watermark)
                     yield
+                self._unread.discard(split.split)
                 if not self.ctx.by_clock:
                     self.close_split(split.split)
         at_work = with_data | {r.split for r in mine if r.paused}
@@ -110,7 +113,8 @@ class SourceOperator(Operator):
         yield
 
     def on_interval(self) -> None:
-        at_work, self._at_work = self._at_work, set()
+        """A split whose records wait to be read is not idle, however long that takes."""
+        at_work, self._at_work = self._at_work | self._unread, set()
         self.finish_epoch(at_work, [], False)
 
     def ingest(self, split: str, ordinal: int, block: Block) -> None:

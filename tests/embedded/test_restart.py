@@ -209,8 +209,16 @@ STORAGE_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", STORAGE_FAULTS.values(), ids=STORAGE_FAULTS)
-@pytest.mark.parametrize("schedule", ["ordered", "random"])
+# A stream logs no plans.
+FAULTS_BY_SCHEDULE = [
+    pytest.param(fault, schedule, id=f"{schedule}-{name}")
+    for schedule in ("ordered", "random")
+    for name, fault in STORAGE_FAULTS.items()
+    if schedule == "ordered" or fault.path_contains != "epochs/"
+]
+
+
+@pytest.mark.parametrize(("fault", "schedule"), FAULTS_BY_SCHEDULE)
 def test_failing_storage_never_shows_a_partial_checkpoint(fault: StorageFault, schedule: Any, sink: str) -> None:
     inner = memory_storage()
     storage = FlakyStorage(inner, [fault])

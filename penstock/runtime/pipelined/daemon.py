@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+from typing import Any
 
 _PRELOADED = (
     "numpy",
@@ -32,7 +33,17 @@ def main() -> None:
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # what is shared with all workers is not written to by their collectors
-    daemon = importlib.import_module("pyspark.daemon")
+    daemon: Any = importlib.import_module("pyspark.daemon")
+    serve = daemon.worker
+
+    def worker(*args: Any) -> Any:
+        """When the last level of a job has ended Spark hangs up on the others, whose last word nobody needs."""
+        try:
+            return serve(*args)
+        except BrokenPipeError:
+            return 1
+
+    daemon.worker = worker
     daemon.manager()
 
 

@@ -60,6 +60,7 @@ class Hosts:
         self._attempt: int | None = None
         self._start: StartHost | None = None
         self._hosts: dict[HostId, EnlistedHost] = {}
+        self._early: dict[HostId, list[ToHost]] = {}  # for hosts that have not come yet
         self._numbers = itertools.count(1)
         self._samples: dict[int, list[Sampled]] = {}
         self._server = socket.create_server((bind, 0), backlog=128)
@@ -73,6 +74,7 @@ class Hosts:
         """From now on hosts of this attempt are started so, and others are sent away."""
         with self._lock:
             self._attempt, self._start = attempt, start
+            self._early.clear()
             self.inbox = queue.SimpleQueue()
 
     def end(self) -> None:
@@ -91,9 +93,11 @@ class Hosts:
                 host.send(message)
 
     def tell_one(self, host: HostId, message: ToHost) -> None:
-        """To one host, if it is there."""
+        """To one host; to one that has not come yet, when it does: those that came first may have records for it."""
         with self._lock:
             found = self._hosts.get(host)
+            if found is None:
+                self._early.setdefault(host, []).append(message)
         if found is not None:
             found.send(message)
 
@@ -149,10 +153,13 @@ class Hosts:
                 wanted = self._attempt == enlist.job_attempt and enlist.host not in self._hosts
                 if wanted:
                     self._hosts[enlist.host] = host
+                    early = self._early.pop(enlist.host, [])
             if not wanted or start is None:
                 wire.send_message(NotWanted(reason=f"attempt {enlist.job_attempt} is over, or has this host already"))
                 return
             wire.send_message(start)
+            for message in early:
+                wire.send_message(message)
             wire.set_timeout(None)
         try:
             while True:

@@ -337,8 +337,9 @@ class _HostLoop:
         self._flush(nudge=True)
 
     def _now(self) -> int:
-        """Milliseconds; not behind the checkpoint's."""
-        return max(self._clock_floor, now_ms())
+        """Milliseconds; not behind the checkpoint's, and never back."""
+        self._clock_floor = max(self._clock_floor, now_ms())
+        return self._clock_floor
 
     def _work(self) -> bool:
         """What can be done now, for a turn. Whether there is more."""
@@ -455,9 +456,9 @@ class _HostLoop:
         else:
             self._worker.tell(FeedbackTaken(tail=loop.tail, subtask=subtask, epoch=epoch, taken=taken))
 
-    def grant_read(self, task: TaskId) -> None:
+    def grant_read(self, task: TaskId, seconds: float) -> None:
         """The driver may grant more."""
-        self._worker.tell(GrantRead(task=task))
+        self._worker.tell(GrantRead(task=task, seconds=seconds))
 
     def _gathered(self) -> bool:
         return any(held.task.gathered for held in self._held)
