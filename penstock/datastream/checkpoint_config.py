@@ -145,7 +145,6 @@ class CheckpointConfig:
     def __init__(self, configured: Configuration | None = None) -> None:
         self._configured = Configuration() if configured is None else configured
         self._set: dict[str, str] = {}  # by configuration key
-        self._unaligned = False
         self._force_unaligned = False
         self._aligned_timeout = Duration.of_millis(0)
         self._storage: CheckpointStorage | None = None
@@ -257,12 +256,13 @@ class CheckpointConfig:
         )
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """The value of `enable_unaligned_checkpoints`; it has no effect."""
-        return self._unaligned
+        """Whether barriers overtake records; False unless it was set."""
+        return self._get(CheckpointingOptions.UNALIGNED)
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Accepted without effect: the barriers of a program are aligned. Only the simulator knows unaligned ones."""
-        self._unaligned = enabled
+        """Lets barriers overtake records, which become part of the checkpoint: it completes under back pressure. Pipelined and
+        embedded; epochs align. Savepoints are aligned, as in Flink."""
+        CheckpointingOptions.UNALIGNED.set(self._set, enabled)
         return self
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
@@ -274,7 +274,7 @@ class CheckpointConfig:
         return self._aligned_timeout
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
-        """Accepted without effect, as `enable_unaligned_checkpoints` is."""
+        """Accepted without effect: barriers that may overtake do so at once."""
         self._aligned_timeout = alignment_timeout
         return self
 
@@ -291,7 +291,7 @@ class CheckpointConfig:
         return self._force_unaligned
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
-        """Accepted without effect, as `enable_unaligned_checkpoints` is."""
+        """Accepted without effect: loops need no special permission."""
         self._force_unaligned = force_unaligned_checkpoints
         return self
 

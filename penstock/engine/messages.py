@@ -86,7 +86,10 @@ class TaskAck(Acknowledgement):
     idle_ms: float = 0.0
     state_entries: int = 0
     snapshot_ms: float = 0.0
-    alignment_ms: float = 0.0
+    start_delay_ms: float = 0.0  # from the plan to the first barrier here
+    alignment_ms: float = 0.0  # from the first barrier to the last
+    alignment_buffered_bytes: int = 0  # that came meanwhile behind a barrier
+    sync_ms: float = 0.0  # of the snapshot, in which the task stood still
     recovered: str = "no"  # "restored" from a checkpoint, "replayed" after a rollback, or "no"
     machine: Mapping[str, int] = field(default_factory=dict)  # memory of its process and host, see engine/machine.py
 
