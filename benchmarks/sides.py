@@ -50,7 +50,7 @@ def environment(spec: Mapping[str, Any]) -> Any:
 
     config = Configuration()
     for key, value in {
-        "penstock.runtime": spec.get("runtime", "spark"),
+        "penstock.execution.mode": spec.get("runtime", "epochs"),
         "penstock.job.dir": tempfile.mkdtemp(prefix="penstock-bench-"),
         "execution.checkpointing.interval": "0 ms",
         "penstock.epoch.interval": "1 ms",

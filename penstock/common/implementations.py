@@ -84,8 +84,11 @@ RUNTIMES: Final = Implementations(
     "runtime",
     "penstock.runtimes",
     {
-        "spark": "penstock.runtime.epochs.job:spark_job",
+        "auto": "penstock.runtime.pipelined.choice:auto_job",
+        "pipelined": "penstock.runtime.pipelined.job:pipelined_job",
+        "epochs": "penstock.runtime.epochs.job:spark_job",
         "embedded": "penstock.runtime.embedded.job:embedded_job",
     },
-    extras={"spark": "spark"},
+    older={"spark": "auto"},
+    extras=dict.fromkeys(("auto", "pipelined", "epochs"), "spark"),
 )

@@ -66,14 +66,14 @@ class JobOptions:
     GENERATED_UIDS = ConfigOption(
         "pipeline.auto-generate-uids", BOOLEAN, True,
         "`false`: operators without a uid are refused. `get_config().disable_auto_generated_uids()` does the same")
-    WATERMARK_INTERVAL = ConfigOption(
-        "pipeline.auto-watermark-interval", DurationMs(), 200, "no effect: periodic watermarks follow epochs")
     BUFFER_TIMEOUT = ConfigOption(
         "execution.buffer-timeout.interval", DurationMs(), 100,
         "no effect: all records of an epoch are sent before it ends", older=("execution.buffer-timeout",))
     RUNTIME = ConfigOption(
-        "penstock.runtime", RUNTIMES, "spark",
-        "`embedded`: in this process, without Spark, for tests. Also `PENSTOCK_RUNTIME`")
+        "penstock.execution.mode", RUNTIMES, "auto",
+        "`pipelined`: all tasks at work at once, on Spark's streaming shuffle; `epochs`: one Spark job an epoch; `auto`: pipelined "
+        "where sources and free task slots allow it, else epochs; `embedded`: in this process, without Spark, for tests. Also "
+        "`PENSTOCK_EXECUTION_MODE`", older=("penstock.runtime",))
     EPOCH_INTERVAL = ConfigOption(
         "penstock.epoch.interval", DurationMs(), 200,
         "the trigger interval: an epoch starts this long after the start of the one before, or when that has ended if it took "
@@ -94,6 +94,19 @@ class JobOptions:
         "an epoch that takes longer is given up, and the job goes back to its last checkpoint")
     BLOCK_SIZE = ConfigOption(
         "penstock.block.size", Whole(1), 10_000, "the most records in a block; it has fewer if they are more than 16 MiB")
+    WATERMARK_INTERVAL = ConfigOption(
+        "pipeline.auto-watermark-interval", DurationMs(), 200,
+        "pipelined: how often periodic watermarks are made and idleness is looked for; 0: never. "
+        "`get_config().set_auto_watermark_interval` sets it")
+    FLUSH_GAP = ConfigOption(
+        "penstock.pipelined.flush-gap", DurationMs(), 2,
+        "pipelined: a task host sends what its tasks have made at once when nothing else has come, but no more often than this; "
+        "four times as rarely while it is busy")
+    GRANT_INTERVAL = ConfigOption(
+        "penstock.pipelined.grant-interval", DurationMs(1), 5, "pipelined: how often sources are asked what is new")
+    IN_FLIGHT = ConfigOption(
+        "penstock.pipelined.in-flight-memory", MemoryBytes(64 << 10), 8 << 20,
+        "pipelined: bytes that have come to a task host and wait for its tasks; beyond that Spark holds the senders back")
     CACHE_DIR = ConfigOption(
         "penstock.cache.dir", Path(), None, "where cached streams are kept: driver and slots must reach it",
         otherwise="temporary folder")
@@ -151,6 +164,10 @@ class CheckpointingOptions:
         "execution.checkpointing.mode", Choice(each("EXACTLY_ONCE", "AT_LEAST_ONCE", "AT_MOST_ONCE")), "EXACTLY_ONCE",
         "`AT_LEAST_ONCE`: sinks emit at the end of every epoch, and again after a failure; `AT_MOST_ONCE`: after a failure "
         "nothing is read again and state starts empty")
+    UNALIGNED = ConfigOption(
+        "execution.checkpointing.unaligned.enabled", BOOLEAN, False,
+        "pipelined: barriers overtake records, which become part of the checkpoint. `enable_unaligned_checkpoints` sets it",
+        older=("execution.checkpointing.unaligned",))
     TIMEOUT = ConfigOption(
         "execution.checkpointing.timeout", DurationMs(1), 600_000,
         "a checkpoint whose snapshots are not stored by then is declined")

@@ -232,7 +232,7 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
         return client
 
     def _effective_configuration(self) -> dict[str, str]:
-        """What was set in code goes over what was configured; PENSTOCK_RUNTIME goes over both."""
+        """What was set in code goes over what was configured; PENSTOCK_EXECUTION_MODE goes over both."""
         settings = self._configuration.to_dict()
         if self._state_backend is not None:
             settings.update(self._state_backend.to_settings())
@@ -241,7 +241,9 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
             JobOptions.OBJECT_REUSE.set(settings, self.is_object_reuse_enabled())
         if self._config.is_use_snapshot_compression():
             settings[CheckpointingOptions.COMPRESSION.key] = "true"
-        runtime = os.environ.get("PENSTOCK_RUNTIME")
+        if self._config.get_auto_watermark_interval() != JobOptions.WATERMARK_INTERVAL.default:
+            JobOptions.WATERMARK_INTERVAL.set(settings, self._config.get_auto_watermark_interval())
+        runtime = os.environ.get("PENSTOCK_EXECUTION_MODE") or os.environ.get("PENSTOCK_RUNTIME")
         if runtime:
             JobOptions.RUNTIME.set(settings, runtime)
         return settings

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from penstock.checkpoint import ownership
@@ -36,7 +36,7 @@ from penstock.driver.sink_commits import SinkCommits
 from penstock.driver.sources import JobSources
 from penstock.driver.waiting import EpochBounds, LatencyTracker
 from penstock.engine.host import HostJob
-from penstock.engine.messages import EpochPlan, EpochReport, TaskAck
+from penstock.engine.messages import EpochPlan, EpochReport, SourceRanges, TaskAck
 from penstock.errors import CorruptSnapshotError, FencedError, PenstockError, ProtocolError
 from penstock.protocol.checkpoint_messages import End
 from penstock.protocol.ids import Generation, TaskId
@@ -60,6 +60,10 @@ class JobMaster:
         reach: Callable[[faults.KillPoint, int], None] = faults.reach,
     ) -> None:
         self.reach = reach  # called at the named points where a test may kill the driver
+        # Set by a runtime whose tasks go from epoch to epoch by themselves: it grants what sources read, and each plan is a barrier
+        # behind that. Before `start`.
+        self.streaming = False
+        self.execution: dict[str, str] = {}  # how it is run, and why so: for the facts
         self.job = job
         self.settings = job.settings
         self.storage = storage
@@ -116,12 +120,18 @@ class JobMaster:
         self._checkpoints.recovered(self.job, manifest, self._start, self.job_attempt)
         self._accepted: dict[TaskId, str] = dict.fromkeys(self._tasks, self.base_version)
         self._last_planned = 0
-        self._planner = EpochPlanner(self.job, self.storage, self._sources, self.requests, start=self._start)
+        self._planner = EpochPlanner(
+            self.job, self.storage, self._sources, self.requests, start=self._start, streaming=self.streaming
+        )
 
     @property
     def restored(self) -> Manifest | None:
         """The newest complete checkpoint: where the job goes back to. May be read from any thread."""
         return self._checkpoints.newest
+
+    def say_execution(self, mode: str, reason: str) -> None:
+        """How the job is run, and why so: for those who watch it."""
+        self.execution = {"execution_mode": mode, "execution_mode_reason": reason}
 
     # ---------------------------------------------------------------- start and recovery
 
@@ -278,8 +288,10 @@ class JobMaster:
         stop: bool = False,
         spark_finished: Mapping[str, bool] | None = None,
         spark_data: bool = False,
+        reads: bool = True,
     ) -> EpochPlan | None:
-        """Decide and log what epoch `epoch` reads; None if there is nothing to do and the epoch may be skipped.
+        """Decide and log what epoch `epoch` reads; None if there is nothing to do and the epoch may be skipped, which no epoch of
+        a stream is: its tasks are in it already. Without `reads` sources read no more in it than they were granted.
 
         `stop` makes it a checkpoint whatever the interval says. `spark_finished` names the sources Spark reads and
         whether they have ended; `spark_data` says that they bring something in this epoch.
@@ -297,9 +309,10 @@ class JobMaster:
             self.clock(),
             spark,
             completed=self.epoch,
-            alone=not running,
+            alone=not running and not self.streaming,
             stop=stop,
             owed=not restorable and due,
+            reads=reads,
         )
         if planned is None:
             self.epoch = epoch
@@ -334,6 +347,32 @@ class JobMaster:
         self._checkpoints.begin(self._planned, asked)
         self.reach("before-run", epoch)
         return plan
+
+    def grant(
+        self, most: Mapping[str, int] | None = None, only: Collection[str] | None = None
+    ) -> dict[str, SourceRanges]:
+        """What sources may read on, before the next barrier; {}: nothing. `most`: records for each at once. `only`: of these."""
+        return self._planner.grant(self.clock(), most, only)
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """It is time for a checkpoint."""
+        return self._checkpoints.machine.due(self.clock())
+
+    @property
+    def processing_time(self) -> int:
+        """The time at which an epoch that is planned now runs."""
+        return self._planner.time(self.clock())
+
+    @property
+    def sources_done(self) -> frozenset[str]:
+        """The sources that have been granted, or planned, their last."""
+        return self._sources.done
+
+    @property
+    def exhausted(self) -> bool:
+        """Every source has been granted its last: a barrier that ends the job is due."""
+        return self._planner.exhausted
 
     @property
     def looping(self) -> bool:

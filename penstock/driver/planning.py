@@ -154,8 +154,12 @@ class EpochPlanner:
         requests: Requests,
         *,
         start: StartPermit,
+        streaming: bool = False,
     ) -> None:
+        """`streaming`: sources are granted what they read as they go on, and nothing of it is logged: after a failure they go on
+        from a checkpoint, not from plans."""
         self._job, self._storage, self._sources, self._requests = job, storage, sources, requests
+        self._streaming = streaming
         self._plans = PlanLog(storage, start)
         self._loops = LoopTracker(job.graph.loops)
         self._processing_time = 0
@@ -169,6 +173,27 @@ class EpochPlanner:
             self._processing_time = manifest.processing_time_ms
         self._sources.restart({} if manifest is None else manifest.sources)
         self._plans.load(0 if manifest is None else int(manifest.epoch))
+        if self._streaming:
+            self._plans.drop()
+
+    def grant(self, now: int, most: Mapping[str, int] | None, only: Collection[str] | None) -> dict[str, SourceRanges]:
+        """What sources may read on, behind all that they were granted; {}: nothing. One in front of a loop does not end here:
+        that is for a barrier to tell."""
+        before = self._sources.done
+        sources, _ = self._sources.plan(now, None, most=most, only=only)
+        ended = self._sources.done - before
+        if self._job.graph.loops:
+            sources = {operator_id: replace(part, finished=False) for operator_id, part in sources.items()}
+        return {k: part for k, part in sources.items() if k in ended or self._sources.brings_something({k: part})}
+
+    def time(self, now: int) -> int:
+        """Processing time, which does not go back behind that of the checkpoint."""
+        return max(now, self._processing_time)
+
+    @property
+    def exhausted(self) -> bool:
+        """Every source has been granted its last."""
+        return self._sources.done >= self._job.sources.keys()
 
     @property
     def replaying(self) -> bool:
@@ -186,11 +211,20 @@ class EpochPlanner:
         return self._loops.empty
 
     def next(
-        self, epoch: int, now: int, spark: SparkInput, *, completed: int, alone: bool, stop: bool, owed: bool
+        self,
+        epoch: int,
+        now: int,
+        spark: SparkInput,
+        *,
+        completed: int,
+        alone: bool,
+        stop: bool,
+        owed: bool,
+        reads: bool = True,
     ) -> EpochInput | None:
         """None: there is nothing to do. `alone`: no epoch is under way, so this one may be skipped. `stop`: it must run.
-        `owed`: a checkpoint is due of what has run since the last one."""
-        now = max(now, self._processing_time)
+        `owed`: a checkpoint is due of what has run since the last one. Without `reads` it is a barrier behind what was granted."""
+        now = self.time(now)
         logged = self._plans.take(epoch)
         if logged is None and self._plans.replaying:
             # This epoch brought nothing and was skipped, and later ones were planned from where it started.
@@ -202,7 +236,7 @@ class EpochPlanner:
         asked = None
         if logged is None and not self._plans.replaying:
             asked = next_asked(self._requests, self._job, self._storage)
-        sources, states = self._read(epoch, now, spark, logged, drain=_drains(asked), completed=completed)
+        sources, states = self._read(epoch, now, spark, logged, drain=_drains(asked), completed=completed, reads=reads)
         planned = EpochInput(
             processing_time=now,
             sources=sources,
@@ -219,9 +253,20 @@ class EpochPlanner:
         return planned
 
     def _read(
-        self, epoch: int, now: int, spark: SparkInput, logged: Mapping[str, Json] | None, *, drain: bool, completed: int
+        self,
+        epoch: int,
+        now: int,
+        spark: SparkInput,
+        logged: Mapping[str, Json] | None,
+        *,
+        drain: bool,
+        completed: int,
+        reads: bool,
     ) -> tuple[dict[str, SourceRanges], dict[str, SourcePosition]]:
-        sources, states = self._sources.drain(now) if drain else self._sources.plan(now, logged)
+        if drain:
+            sources, states = self._sources.drain(now)
+        else:
+            sources, states = self._sources.plan(now, logged) if reads else self._sources.stand(now)
         for operator_id, ended in spark.finished.items():
             done = ended or drain
             sources[operator_id] = SourceRanges(ranges=(), finished=done)
@@ -239,7 +284,9 @@ class EpochPlanner:
 
     def log(self, plan: EpochPlan, planned: EpochInput) -> None:
         """Before `plan` is run: one that fails is planned alike again."""
-        if not planned.drain:  # a drain that fails is not done again: the sources did not really end here
+        if (
+            not planned.drain and not self._streaming
+        ):  # a drain that fails is not done again: the sources did not really end here
             self._plans.add(plan, planned.states, known=planned.replayed)
 
     def epoch_completed(self, plan: EpochPlan, acks: Collection[TaskAck]) -> None:

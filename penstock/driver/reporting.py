@@ -72,6 +72,7 @@ def epoch_report(
         replayed_tasks=sum(ack.recovered == "replayed" for ack in acks.values()),
         vertices=list(of_vertex.values()),
         slots=sorted({ack.slot for ack in acks.values()}),
+        machines={ack.slot: dict(ack.machine) for ack in acks.values() if ack.machine},
         latency=latency or [],
         admitted=bounds.admitted,
         held_up=held_up,

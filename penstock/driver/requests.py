@@ -114,6 +114,12 @@ class Requests:
                 return
         request.answer.set_exception(self._too_late(request))
 
+    @property
+    def waiting(self) -> bool:
+        """Something is asked for."""
+        with self._lock:
+            return bool(self._waiting)
+
     def next(self) -> Request | None:
         """The oldest one that nobody has given up. From now on it cannot be cancelled."""
         while True:

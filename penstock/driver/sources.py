@@ -13,7 +13,7 @@ one that is idle or has ended does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.checkpoint.manifest import SourcePosition
@@ -118,13 +118,22 @@ class JobSources:
                 enumerator.restore(self._states[operator_id])
 
     def plan(
-        self, now: int, logged: Mapping[str, Json] | None
+        self,
+        now: int,
+        logged: Mapping[str, Json] | None,
+        *,
+        only: Collection[str] | None = None,
+        most: Mapping[str, int] | None = None,
     ) -> tuple[dict[str, SourceRanges], dict[str, SourcePosition]]:
-        """The next epoch's ranges, and what the manifest keeps of each source; the same again if they were logged."""
+        """The next ranges, and what a manifest keeps of each source; the same again if they were logged. `only`: of these
+        sources. `most`: how many records each may plan at once, instead of what admission control says."""
         sources: dict[str, SourceRanges] = {}
         states: dict[str, SourcePosition] = {}
         for operator_id, enumerator in self._enumerators.items():
-            plan = self._plan(operator_id, enumerator, now, logged)
+            if only is not None and operator_id not in only:
+                continue
+            bound = self._admission.max_records if most is None else most.get(operator_id)
+            plan = self._plan(operator_id, enumerator, now, logged, bound)
             self._remember(operator_id, plan)
             sources[operator_id] = SourceRanges(ranges=plan.ranges, finished=plan.finished)
             states[operator_id] = SourcePosition(state=plan.state, finished=plan.finished)
@@ -132,6 +141,19 @@ class JobSources:
             if plan.finished:
                 self._done.add(operator_id)
         return sources, states
+
+    def stand(self, now: int) -> tuple[dict[str, SourceRanges], dict[str, SourcePosition]]:
+        """Nothing more is read: where every source stands. One that has not begun says first where that is."""
+        sources, states = self.drain(now)
+        return (
+            {k: replace(part, finished=k in self._done) for k, part in sources.items()},
+            {k: replace(position, finished=k in self._done) for k, position in states.items()},
+        )
+
+    @property
+    def done(self) -> frozenset[str]:
+        """The sources that have ended."""
+        return frozenset(self._done)
 
     def drain(self, now: int) -> tuple[dict[str, SourceRanges], dict[str, SourcePosition]]:
         """Every source ends here, where it stands; one that has not begun says first where that is."""
@@ -146,7 +168,12 @@ class JobSources:
         return sources, states
 
     def _plan(
-        self, operator_id: str, enumerator: SplitEnumerator, now: int, logged: Mapping[str, Json] | None
+        self,
+        operator_id: str,
+        enumerator: SplitEnumerator,
+        now: int,
+        logged: Mapping[str, Json] | None,
+        max_records: int | None,
     ) -> SourcePlan:
         if operator_id in self._done:
             return SourcePlan(ranges=(), state=self._states[operator_id], finished=True, records=0)
@@ -165,7 +192,7 @@ class JobSources:
         else:
             if self._alignment.aligned(operator_id):
                 enumerator.pause(ahead)
-            plan = enumerator.plan(now_ms=now, max_records=self._admission.max_records)
+            plan = enumerator.plan(now_ms=now, max_records=max_records)
         return replace(plan, ranges=self._with_paused(operator_id, plan.ranges, ahead)) if ahead else plan
 
     def _with_paused(

@@ -70,7 +70,7 @@ def _encode_control(event: Watermark | IdleStatus | Barrier | EndOfData) -> tupl
             return EventKind.END, b""
 
 
-def decode_event(kind: int, payload: bytes) -> Event:
+def decode_event(kind: int, payload: bytes | memoryview) -> Event:
     """The event that a row of an exchange carries."""
     match kind:
         case EventKind.ROWS | EventKind.COLUMNS:

@@ -17,7 +17,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.restore import contents_of
 from penstock.checkpoint.store import CheckpointStore
-from penstock.engine.messages import EpochPlan, TaskAck
+from penstock.engine import machine
+from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.settings import JobSettings
 from penstock.engine.task import Task, TaskSettings
 from penstock.engine.uploads import SnapshotWriter, Uploads
@@ -85,6 +86,7 @@ class HeldTask:
     working_since: float | None = None
     busy: float = 0.0  # seconds of this epoch
     blocked: float = 0.0  # seconds of this epoch in which what it sent could not be carried away
+    idle: float = 0.0  # seconds of this epoch in which nothing came, where that is known
 
     @property
     def id(self) -> TaskId:
@@ -113,9 +115,11 @@ class TaskHost:
         name: str,
         index: int = 0,
         mode: BarrierMode = BarrierMode.EXACTLY_ONCE,
+        by_clock: bool = False,
         reach: Callable[[HostPoint], None] = lambda point: None,
     ) -> None:
-        self.name, self.index, self.mode = name, index, mode
+        """`by_clock`: periodic watermarks and idleness follow the clock of whoever runs it, not the ends of epochs."""
+        self.name, self.index, self.mode, self.by_clock = name, index, mode, by_clock
         self._store = store
         self.reach = reach
         self._writer = SnapshotWriter(store, job.settings, uploads)
@@ -259,6 +263,7 @@ class TaskHost:
             job_parameters=dict(self.job.job_parameters),
             storage=self._writer.storage,
             allow_changed_windows=self.job.settings.allow_changed_windows,
+            by_clock=self.by_clock,
         )
         return Task(self.graph, task, settings, lambda *event: self.exchange.send(*event), **kept)
 
@@ -308,26 +313,22 @@ class TaskHost:
         with self.working(held):
             held.task.receive(channel, event)
 
-    def read(self, held: HeldTask) -> Iterator[None]:
-        """A source's part of its epoch, block by block; its barrier ends it."""
-        assert held.plan is not None
-        planned = held.plan.sources[held.task.vertex.head.operator_id]
-        blocks = iter(held.task.source_steps(planned.ranges, planned.finished))
+    def read(self, held: HeldTask, part: SourceRanges) -> Iterator[None]:
+        """A source reads a part of its splits, block by block."""
+        blocks = iter(held.task.source_steps(part.ranges, part.finished))
         while True:
             self.reach("source-block")
             with self.working(held):
                 try:
                     next(blocks)
                 except StopIteration:
-                    break
+                    return
             yield
-        self.end_source(held)
 
-    def end_source(self, held: HeldTask) -> None:
+    def end_source(self, held: HeldTask, barrier: Barrier) -> None:
         """Ends the epoch of a source, which has no channels for a barrier to come on."""
-        assert held.plan is not None
         with self.working(held):
-            held.task.take_snapshot(Barrier(held.plan.epoch, held.plan.snapshot))
+            held.task.take_snapshot(barrier)
 
     def working(self, held: HeldTask) -> _Working:
         """The task works: its time is counted, and it is to blame for what goes wrong."""
@@ -351,7 +352,6 @@ class TaskHost:
             plan=held.plan,
             attempt=held.attempt,
             facts={
-                "watermark": task.watermark,
                 "next_processing_timer": task.next_processing_timer(),
                 "feedback": task.feedback(),
                 "accumulators": task.accumulators(),
@@ -361,9 +361,11 @@ class TaskHost:
                 "alignment_ms": taken.alignment_ms,
                 "back_pressured_ms": held.blocked * 1000,
                 "busy_ms": held.busy * 1000,
+                "idle_ms": held.idle * 1000,
+                "machine": machine.figures(),
             },
         )
-        held.busy = held.blocked = 0.0
+        held.busy = held.blocked = held.idle = 0.0
         self.on_ended(held, taken)
 
     def acknowledge(self, held: HeldTask) -> int:
@@ -400,6 +402,8 @@ class TaskHost:
                     snapshot_bytes=written.size,
                     snapshot_ms=(time.perf_counter() - started) * 1000,
                     slot=self.name,
+                    # Now that the barrier has come on every channel: unaligned, it may have overtaken watermarks.
+                    watermark=held.task.watermark,
                     **ended.facts,
                 )
             )

@@ -105,19 +105,23 @@ class LevelRun(Exchange):
     def _run_source(self, held: HeldTask) -> None:
         head = held.task.head
         assert isinstance(head, SourceOperator)
+        planned, barrier = (
+            self._plan.sources[held.task.vertex.head.operator_id],
+            Barrier(self._plan.epoch, self._plan.snapshot),
+        )
         if head.source is not None:
-            for _ in self._host.read(held):
+            for _ in self._host.read(held, planned):
                 pass
+            self._host.end_source(held, barrier)
             return
-        finished = self._plan.sources[held.task.vertex.head.operator_id].finished
         ingested = self._ingested.get(held.id, set())
         with self._host.working(held):
             for split in sorted(ingested):
                 head.close_split(split)
-            head.finish_epoch(ingested, [], finished)
-            if finished and not held.task.finished:
+            head.finish_epoch(ingested, [], planned.finished)
+            if planned.finished and not held.task.finished:
                 held.task.finish()
-        self._host.end_source(held)
+        self._host.end_source(held, barrier)
 
     # ---------------------------------------------------------------- out, as the host's exchange
 

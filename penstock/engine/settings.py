@@ -58,6 +58,7 @@ class JobSettings:
     """The configuration of a job, as the driver and the slots know it."""
 
     runtime: str = setting(JobOptions.RUNTIME)
+    unaligned: bool = setting(CheckpointingOptions.UNALIGNED)
     checkpoint_interval_ms: int | None = setting(CheckpointingOptions.INTERVAL)  # None: off; 0: every epoch
     checkpoint_dir: str | None = setting(CheckpointingOptions.DIR)
     job_dir: str | None = setting(CheckpointingOptions.JOB_DIR)  # resume by itself from what is here
@@ -68,6 +69,10 @@ class JobSettings:
     quiet_interval_ms: int = setting(JobOptions.QUIET_INTERVAL)
     epoch_timeout_ms: int = setting(JobOptions.EPOCH_TIMEOUT)
     block_size: int = setting(JobOptions.BLOCK_SIZE)
+    watermark_interval_ms: int = setting(JobOptions.WATERMARK_INTERVAL)
+    flush_gap_ms: int = setting(JobOptions.FLUSH_GAP)
+    grant_interval_ms: int = setting(JobOptions.GRANT_INTERVAL)
+    in_flight_bytes: int = setting(JobOptions.IN_FLIGHT)
     inline_threshold: int = setting(CheckpointingOptions.INLINE_THRESHOLD)
     compact_after: int = setting(CheckpointingOptions.COMPACT_AFTER)
     fall_back_to_older: bool = setting(CheckpointingOptions.FALL_BACK)

@@ -1,27 +1,53 @@
 """A host's tasks through one attempt: each goes from epoch to epoch by itself, as barriers come.
 
-Events wait in a queue for each channel until the task's gate takes them. `runnable` names every step that could be next, `step`
-carries one out; who chooses among them is the runtime. An epoch's overlay is folded at its barrier: what fails takes the
-whole attempt back to a checkpoint, so nothing is retried from confirmed state in memory.
+Sources read what they are granted, and send a barrier where the driver has put one between two grants. Other tasks take events
+from a queue for each channel as their gate allows. A task is always in an epoch: when its snapshot is taken it is in the
+next one, whose plan comes with the next barrier. `runnable` names every step that could be next, `step` carries one out; who
+chooses among them is the runtime. An epoch's overlay is folded at its barrier: what fails takes the whole attempt back to a
+checkpoint, so nothing is retried from confirmed state in memory.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from penstock.engine.host import Exchange, HeldTask, TaskHost
-from penstock.engine.messages import EpochPlan
-from penstock.operators.iteration import Feedback
+from penstock.engine.messages import EpochPlan, SourceRanges
+from penstock.graph.iterations import Loop
+from penstock.operators.iteration import Feedback, IterationTail
 from penstock.protocol.events import Barrier, Event
 from penstock.protocol.gate import BarrierMode
-from penstock.protocol.ids import NodeId, TaskId
+from penstock.protocol.ids import TaskId
 from penstock.state.snapshot import SnapshotTaken
 
-SourceBlock: TypeAlias = None
-Step: TypeAlias = tuple[TaskId, int | SourceBlock]  # a task and the channel it reads from; None: a source reads on
+NoChannel: TypeAlias = None
+# A task and the channel it reads from; None: a source reads on, or the head of a loop takes what has come back.
+Step: TypeAlias = tuple[TaskId, int | NoChannel]
+
+
+class StreamExchange(Exchange, Protocol):
+    """Carries away what the tasks of a host send, also round a loop, and hears how far they have come."""
+
+    def feed_back(self, loop: Loop, subtask: int, feedback: Feedback) -> None:
+        """Takes records from the tail of a loop to its head, in order."""
+
+    def feedback_taken(self, loop: Loop, subtask: int, epoch: int, taken: int) -> None:
+        """Tells the tail how many blocks its head had taken when the epoch ended there."""
+
+    def grant_read(self, task: TaskId, seconds: float) -> None:
+        """A source has read all of one grant, and needed so long for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a source is to read, and the barrier behind it, if there is one."""
+
+    part: SourceRanges
+    plan: EpochPlan | None
 
 
 @dataclass(slots=True)
@@ -30,92 +56,151 @@ class _Flow:
 
     held: HeldTask
     inputs: dict[int, deque[Event]]
-    epoch: int | None = None  # the one it is in; None: it waits for the next plan
-    reading: Iterator[None] | None = None  # sources, inside an epoch
-    feedback: dict[int, list[tuple[NodeId, Sequence[Feedback]]]] = field(default_factory=dict)  # by epoch and head
+    epoch: int  # the one it is in
+    resting: bool = False  # the last barrier has passed: nothing follows, as things stand
+    work: deque[_Work] = field(default_factory=deque)  # of a source, in order
+    reading: Iterator[None] | None = None  # the work that it is at
+    at: _Work | None = None
+    since: float = 0.0
+    returned: deque[tuple[Loop, Feedback]] = field(default_factory=deque)  # to the head of a loop
+    taken: dict[str, int] = field(default_factory=dict)  # by tail: blocks that this head has taken
+    loops: list[Loop] = field(default_factory=list)  # of which it is the head
+    tails: dict[str, IterationTail] = field(default_factory=dict)  # of loops, by operator id
+    short: set[str] = field(default_factory=set)  # tails whose head is in the same task
 
 
 class StreamRun:
-    """Runs the tasks of one host continuously, several epochs at a time, from events of an exchange."""
+    """Runs tasks of one host continuously, several barriers at a time, from events of an exchange."""
 
     def __init__(
-        self, host: TaskHost, exchange: Exchange, *, version: str, checkpoint: int | None, job_attempt: int
+        self,
+        host: TaskHost,
+        exchange: StreamExchange,
+        *,
+        version: str,
+        checkpoint: int | None,
+        epoch: int,
+        job_attempt: int,
+        levels: Iterable[int] | None = None,
     ) -> None:
-        """Every task of the host as `checkpoint` has it, None: from nothing. `version` tells attempts apart."""
-        self.host, self._version = host, version
+        """Every task of the host as `checkpoint` has it, None: from nothing. `epoch` is the first one. `version` tells attempts
+        apart. `levels`: the tasks of these, None: of all. Call `start` when every other run can be sent to."""
+        self.host, self._version, self._exchange = host, version, exchange
         self._plans: dict[int, EpochPlan] = {}
-        self._final: int | None = None
-        self._handed_over = -1  # feedback up to the end of this epoch is on its way to the heads
+        self._taken: dict[tuple[str, int], int] = {}  # of a loop by tail and epoch: what its head had taken
         self._flows: dict[TaskId, _Flow] = {}
         host.exchange, host.on_ended = exchange, self._epoch_ended
-        for level in range(host.graph.levels):
+        for level in range(host.graph.levels) if levels is None else levels:
             for task in host.graph.tasks_of_slot(host.index, level):
-                held = host.restore(task, version, checkpoint, job_attempt)
-                inputs: dict[int, deque[Event]] = {channel.channel: deque() for channel in held.task.channels}
-                for channel, event in held.on_the_way:  # before anything new: then it is like any other record
-                    inputs[channel].append(event)
-                self._flows[task] = _Flow(held, inputs)
+                self._flows[task] = self._flow(host.restore(task, version, checkpoint, job_attempt), epoch)
+
+    def _flow(self, held: HeldTask, epoch: int) -> _Flow:
+        inputs: dict[int, deque[Event]] = {channel.channel: deque() for channel in held.task.channels}
+        for channel, event in held.on_the_way:  # before anything new: then it is like any other record
+            inputs[channel].append(event)
+        flow = _Flow(held, inputs, epoch)
+        held.task.before_snapshot = lambda barrier: self._expect(flow, barrier)
+        for loop in self.host.graph.loops:
+            if loop.head_vertex == held.id.vertex:
+                flow.loops.append(loop)
+            if loop.tail_vertex == held.id.vertex:
+                flow.tails[loop.tail] = held.task.tail(loop.tail)
+                if loop.head_vertex == loop.tail_vertex:
+                    flow.short.add(loop.tail)
+        return flow
+
+    def start(self, now: int) -> None:
+        """Every task begins its first epoch."""
+        for flow in self._flows.values():
+            self._begin(flow, flow.epoch, now)
+            for loop in self.host.graph.loops:
+                if (tail := flow.tails.get(loop.tail)) is not None:
+                    self._connect(flow, loop, tail)
+
+    def _connect(self, flow: _Flow, loop: Loop, tail: IterationTail) -> None:
+        """What the checkpoint has on the way back goes first."""
+
+        def send_back(feedback: Feedback) -> None:
+            self._exchange.feed_back(loop, flow.held.id.subtask, feedback)
+
+        for kept in tail.kept:
+            send_back(kept)
+        tail.send_back = send_back
+
+    # ---------------------------------------------------------------- what the driver says
+
+    def grant(self, sources: Mapping[str, SourceRanges]) -> None:
+        """Sources may read this, behind what they were granted before."""
+        for flow in self._flows.values():
+            part = sources.get(flow.held.task.vertex.head.operator_id) if flow.held.task.vertex.is_source else None
+            if part is not None:
+                flow.resting = False
+                flow.work.append(_Work(part, None))
+
+    def trigger(self, plan: EpochPlan) -> None:
+        """A barrier behind all that was granted. Where it ends the epoch, tasks do what the plan says."""
+        self._plans[plan.epoch] = plan
+        for flow in self._flows.values():
+            flow.resting = False
+            if flow.held.task.vertex.is_source:
+                flow.work.append(_Work(plan.sources[flow.held.task.vertex.head.operator_id], plan))
+        self.notify(plan.base_checkpoint, plan.aborted_checkpoints)
+
+    def notify(self, completed: int | None, aborted: Iterable[int] = ()) -> None:
+        """The newest complete checkpoint, and attempts at checkpoints that have failed."""
+        for flow in self._flows.values():
+            with self.host.working(flow.held):
+                flow.held.task.notify_checkpoints(completed, tuple(aborted))
+
+    def advance(self, now: int) -> None:
+        """Processing time has come to `now`: timers that are due fire."""
+        for flow in self._flows.values():
+            if not flow.resting:
+                with self.host.working(flow.held):
+                    flow.held.task.advance_processing_time(now)
+
+    def emit_watermarks(self) -> None:
+        """The interval of periodic watermarks is over."""
+        for flow in self._flows.values():
+            if not flow.resting:
+                with self.host.working(flow.held):
+                    flow.held.task.on_interval()
+
+    def poll(self) -> None:
+        """Answers of asynchronous requests go on."""
+        for flow in self._flows.values():
+            with self.host.working(flow.held):
+                flow.held.task.poll()
+
+    def feedback_taken(self, loop: Loop, epoch: int, taken: int) -> None:
+        """The loop's head of this index had taken so many blocks when the epoch ended there."""
+        self._taken[loop.tail, epoch] = taken
 
     # ---------------------------------------------------------------- epochs
 
-    def begin(self, plan: EpochPlan) -> None:
-        """A planned epoch starts, for each task when it has ended the one before."""
-        if plan.last:
-            self._final = plan.epoch
-        ahead = [flow for flow in self._flows.values() if flow.epoch is not None and flow.epoch not in self._plans]
-        self._plans[plan.epoch] = plan
-        for flow in ahead:  # unaligned: into an epoch that was then skipped if nothing was to be read in it
-            flow.epoch = plan.epoch
-            flow.held.task.renumber_epoch(plan.epoch)
-        self._hand_over(plan)
-        for flow in self._flows.values():
-            if flow.epoch is None:
-                self._enter(flow, plan)
-            elif flow.epoch == plan.epoch:  # it went ahead
-                flow.held.plan, flow.held.attempt = plan, self._attempt(plan.epoch)
-                self.host.expect_snapshot(flow.held, plan)
-                with self.host.working(flow.held):
-                    flow.held.task.notify_checkpoints(plan.base_checkpoint, plan.aborted_checkpoints)
-                    flow.held.task.advance_processing_time(plan.processing_time)
-                    flow.held.task.hand_back(plan.feedback)
-                    self._inject(flow, plan)
+    def _begin(self, flow: _Flow, epoch: int, now: int) -> None:
+        flow.epoch = epoch
+        flow.held.attempt = f"{epoch}-{self._version}"
+        with self.host.working(flow.held):
+            flow.held.task.begin_epoch(epoch, flow.held.attempt, now)
 
-    def _hand_over(self, plan: EpochPlan) -> None:
-        """Epochs up to `plan.feedback` are complete, so the tails have all of it and none has let go of it yet."""
-        for loop in self.host.graph.loops:
-            head = self._flows.get(TaskId(loop.head_vertex, self.host.index))
-            if head is not None:  # then the tail of the same index is here, too
-                tail = self._flows[TaskId(loop.tail_vertex, self.host.index)].held.task
-                feedback = tail.kept_feedback(loop.tail, after=self._handed_over, upto=plan.feedback)
-                head.feedback.setdefault(plan.epoch, []).append((loop.head, feedback))
-        self._handed_over = plan.feedback
-
-    @staticmethod
-    def _inject(flow: _Flow, plan: EpochPlan) -> None:
-        for head, feedback in flow.feedback.pop(plan.epoch, ()):
-            flow.held.task.inject(head, feedback)
-
-    def _enter(self, flow: _Flow, plan: EpochPlan) -> None:
-        flow.epoch = plan.epoch
-        self.host.enter(flow.held, plan, self._attempt(plan.epoch))
-        self._inject(flow, plan)
-        if flow.held.task.vertex.is_source:
-            flow.reading = self.host.read(flow.held)
-
-    def _attempt(self, epoch: int) -> str:
-        return f"{epoch}-{self._version}"
+    def _expect(self, flow: _Flow, barrier: Barrier) -> None:
+        """The snapshot of this barrier is about to be taken."""
+        flow.held.plan = plan = self._plans[barrier.epoch]
+        self.host.expect_snapshot(flow.held, plan)
+        for name, tail in flow.tails.items():
+            tail.forget_first(flow.taken.get(name, 0) if name in flow.short else self._taken.pop((name, barrier.epoch)))
 
     def _epoch_ended(self, held: HeldTask, taken: SnapshotTaken) -> None:
         flow, epoch = self._flows[held.id], taken.barrier.epoch
         self.host.fold(held, checkpointed=taken.barrier.checkpoint)
-        flow.epoch = None
-        following = min((planned for planned in self._plans if planned > epoch), default=None)
-        if following is not None:
-            self._enter(flow, self._plans[following])
-        elif self.host.mode is BarrierMode.UNALIGNED and held.task.gate is not None and epoch != self._final:
-            # Records from before the other channels' barriers still come: they belong to the epoch after this one.
-            flow.epoch = epoch + 1
-            held.task.begin_epoch(epoch + 1, self._attempt(epoch + 1), held.task.processing_time)
+        for loop in flow.loops:
+            if loop.tail not in flow.short:
+                self._exchange.feedback_taken(loop, held.id.subtask, epoch, flow.taken.get(loop.tail, 0))
+        self._begin(flow, epoch + 1, held.task.processing_time)
+        flow.resting = self._plans[epoch].last
+        if all(other.epoch > epoch for other in self._flows.values()):
+            self._plans = {planned: plan for planned, plan in self._plans.items() if planned >= epoch}
 
     # ---------------------------------------------------------------- steps
 
@@ -123,49 +208,95 @@ class StreamRun:
         """An event has come on a channel."""
         self._flows[task].inputs[channel].append(event)
 
+    def offer_feedback(self, loop: Loop, feedback: Feedback) -> None:
+        """Records have come back to the head of a loop."""
+        self._flows[TaskId(loop.head_vertex, self.host.index)].returned.append((loop, feedback))
+
     def waiting(self, task: TaskId, channel: int) -> int:
         """How many events are on a channel."""
         return len(self._flows[task].inputs[channel])
 
     @property
     def tasks(self) -> list[HeldTask]:
-        """The tasks of this host."""
+        """The tasks of this run."""
         return [flow.held for flow in self._flows.values()]
 
     def runnable(self, task: TaskId) -> list[Step]:
         """Every step of the task that could be next."""
         flow = self._flows[task]
-        if flow.reading is not None:
-            return [(task, None)]
-        return [(task, channel) for channel in flow.inputs if self._readable(flow, channel)]
+        if flow.held.task.vertex.is_source:
+            own = flow.reading is not None or bool(flow.work)
+            return [(task, None)] if own or flow.returned else []
+        steps: list[Step] = [(task, channel) for channel in flow.inputs if self._readable(flow, channel)]
+        return [*steps, (task, None)] if flow.returned else steps
+
+    def run_through(self, task: TaskId) -> bool:
+        """Takes what has come on the task's channels, and back to it, as far as its gate allows. Whether there was anything."""
+        flow, any_taken = self._flows[task], False
+        more = True
+        while more:
+            more = False
+            while flow.returned:
+                self._take_back(flow)
+                any_taken = True
+            for channel, waiting in flow.inputs.items():
+                while waiting and self._readable(flow, channel):
+                    self.host.receive(flow.held, channel, waiting.popleft())
+                    any_taken = more = True
+        if any_taken:
+            self.host.acknowledge(flow.held)
+        return any_taken
 
     def _readable(self, flow: _Flow, channel: int) -> bool:
         waiting, gate = flow.inputs[channel], flow.held.task.gate
         if not waiting or gate is None or gate.blocked(channel):
             return False
-        if isinstance(waiting[0], Barrier):
-            return not self._held_back(flow, waiting[0])
-        return flow.epoch is not None  # restored channel state waits for the first plan, too
+        return not isinstance(waiting[0], Barrier) or not self._held_back(flow, waiting[0])
 
     def _held_back(self, flow: _Flow, barrier: Barrier) -> bool:
-        """Unaligned: the last barrier is aligned, because there is no later epoch for what would come behind it."""
-        gate = flow.held.task.gate
+        """The driver's word of the barrier, or of what a loop's head has taken, may come later than the barrier itself."""
+        gate, unaligned = flow.held.task.gate, self.host.mode is BarrierMode.UNALIGNED
         assert gate is not None
-        unaligned = self.host.mode is BarrierMode.UNALIGNED
-        if not unaligned or barrier.epoch != self._final or barrier.epoch in gate.open_epochs:
+        if unaligned and barrier.epoch in gate.open_epochs:
+            return False  # its snapshot is taken
+        plan = self._plans.get(barrier.epoch)
+        if plan is None or any(
+            (name, barrier.epoch) not in self._taken for name in flow.tails if name not in flow.short
+        ):
+            return True
+        if not unaligned or not plan.last:
             return False
+        # Unaligned: the last barrier is aligned, because there is no later epoch for what would come behind it.
         return any(not channel or channel[0] != barrier for channel in flow.inputs.values())
 
     def step(self, step: Step) -> None:
         """Does one thing: a source reads its next block, or a task takes the next event of a channel."""
         task, channel = step
         flow = self._flows[task]
-        if channel is None:
-            reading, flow.reading = flow.reading, None
-            assert reading is not None
-            for _ in reading:
-                flow.reading = reading  # there is more; else the next epoch may have set another
-                break
-        else:
+        if channel is not None:
             self.host.receive(flow.held, channel, flow.inputs[channel].popleft())
+        elif flow.returned:
+            self._take_back(flow)
+        else:
+            self._read_on(flow)
         self.host.acknowledge(flow.held)
+
+    def _take_back(self, flow: _Flow) -> None:
+        loop, feedback = flow.returned.popleft()
+        flow.taken[loop.tail] = flow.taken.get(loop.tail, 0) + 1
+        with self.host.working(flow.held):
+            flow.held.task.inject(loop.head, (feedback,))
+
+    def _read_on(self, flow: _Flow) -> None:
+        """One block; behind the last one of a grant its barrier, if it has one."""
+        if flow.reading is None:
+            flow.at, flow.since = flow.work.popleft(), time.perf_counter()
+            flow.reading = self.host.read(flow.held, flow.at.part)
+        for _ in flow.reading:
+            return
+        work, flow.reading, flow.at = flow.at, None, None
+        assert work is not None
+        if work.plan is None:
+            self._exchange.grant_read(flow.held.id, time.perf_counter() - flow.since)
+        else:
+            self.host.end_source(flow.held, Barrier(work.plan.epoch, work.plan.snapshot))

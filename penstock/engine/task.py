@@ -71,6 +71,7 @@ class TaskSettings:
     job_parameters: dict[str, str] = field(default_factory=dict)
     storage: Storage | None = None
     allow_changed_windows: bool = False
+    by_clock: bool = False
 
 
 class Task:
@@ -114,6 +115,8 @@ class Task:
         self.finished = False
         self._settled = False  # whether what follows from restored facts has been carried out
         self.announces = False  # whether those behind it are still to be told where it stands, after a restore
+        # Called at every barrier, before anything of the snapshot: what it is to be like.
+        self.before_snapshot: Callable[[Barrier], None] = lambda barrier: None
         # Called at every barrier when the snapshot is taken and the barrier sent on, before anything that follows it.
         self.on_snapshot: Callable[[SnapshotTaken], None] = lambda taken: None
         self.keyspace: Keyspace = HashMapKeyspace() if keyspace is None else keyspace
@@ -154,6 +157,7 @@ class Task:
                     processing_time=lambda: self.processing_time,
                     restored_checkpoint=lambda: self.confirmed,
                     storage=self.settings.storage,
+                    by_clock=self.settings.by_clock,
                 )
             )
 
@@ -251,11 +255,6 @@ class Task:
         for tail in self._tails():
             tail.forget(taken)
 
-    def renumber_epoch(self, epoch: int) -> None:
-        """The epoch that was begun ahead of its plan has another number: those between were skipped."""
-        for tail in self._tails():
-            tail.renumber(epoch)
-
     def inject(self, head: NodeId, feedback: Iterable[Feedback]) -> None:
         """Sends what came back in an iteration through its head."""
         operator = self.operators[head]
@@ -266,9 +265,9 @@ class Task:
         """Records on the way back, by tail."""
         return {tail.ctx.operator_id: tail.waiting for tail in self._tails()}
 
-    def kept_feedback(self, tail: str, *, after: int, upto: int) -> Sequence[Feedback]:
-        """The records that came to a tail in epochs `after` < epoch <= `upto`."""
-        return [f for t in self._tails() if t.ctx.operator_id == tail for f in t.kept(after=after, upto=upto)]
+    def tail(self, operator_id: str) -> IterationTail:
+        """The tail of a loop, by the operator's id."""
+        return next(tail for tail in self._tails() if tail.ctx.operator_id == operator_id)
 
     def _tails(self) -> list[IterationTail]:
         return [operator for operator in self.operators.values() if isinstance(operator, IterationTail)]
@@ -288,6 +287,26 @@ class Task:
     def watermark(self) -> int:
         """The event time of the task."""
         return self.head.current_watermark if self.gate is None else self.gate.valve.watermark
+
+    @property
+    def gathered(self) -> bool:
+        """Records wait in a router for more to leave with them."""
+        return any(router.gathered for router in self._routers)
+
+    def flush(self) -> None:
+        """Everything that was gathered leaves."""
+        for router in self._routers:
+            router.flush()
+
+    def on_interval(self) -> None:
+        """Periodic watermarks are due, and idleness is looked for."""
+        for operator in self.chain:
+            operator.on_interval()
+
+    def poll(self) -> None:
+        """Answers that asynchronous functions have got go on."""
+        for operator in self.chain:
+            operator.poll()
 
     # ---------------------------------------------------------------- events
 
@@ -347,6 +366,7 @@ class Task:
 
     def take_snapshot(self, barrier: Barrier) -> None:
         """The barrier has come (on every channel, when aligned): end the epoch, snapshot, send the barrier on."""
+        self.before_snapshot(barrier)
         arrived = self._first_barriers.pop(barrier.epoch, None)
         alignment_ms = 0.0 if arrived is None else (time.perf_counter() - arrived) * 1000
         # Unaligned, barriers of this epoch still come on other channels after the snapshot.

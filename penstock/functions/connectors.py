@@ -169,6 +169,9 @@ class SinkWriter(ABC):
         written may be visible outside before the commit.
         """
 
+    def end_input(self) -> None:  # noqa: B027 - optional hook
+        """No record will come any more. Called in an epoch, before its `prepare_commit`; again if that epoch is tried again."""
+
     @abstractmethod
     def prepare_commit(self) -> list[Any]:
         """Pre-commit: make the epoch's output durable but invisible; return picklable committables (maybe none)."""

@@ -64,6 +64,11 @@ class AsyncWaitOperator(Operator):
         self._requests: AsyncRequests | None = None
         self._queue: deque[_Entry] = deque()
 
+    waits = True
+
+    def poll(self) -> None:
+        self._forward()
+
     def user_functions(self) -> Iterable[Any]:
         return (self.descriptor.async_function,)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
-from penstock.errors import PenstockError, UserFunctionError, shorten
+from penstock.errors import PenstockError, UserFunctionError, in_words, shorten
 from penstock.operators import checkpointing
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block, Rows
@@ -72,6 +72,7 @@ class OperatorContext:
     processing_time: Callable[[], int]
     restored_checkpoint: Callable[[], int | None] = lambda: None  # the epoch whose end the state in here is from
     storage: Storage | None = None  # the job folder, where sinks may stage output
+    by_clock: bool = False  # periodic watermarks and idleness follow the clock (`on_interval`), not the ends of epochs
 
 
 class Operator(ABC):
@@ -82,6 +83,8 @@ class Operator(ABC):
 
     ctx: OperatorContext
     runtime_context: OperatorRuntimeContext
+
+    waits = False  # it asks others and goes on before they answer: `poll` takes the answers that have come
 
     # For the plan. `columnar`: given columns, it makes no Python object of a record. `gives`: what leaves it.
     columnar: bool = False
@@ -170,6 +173,12 @@ class Operator(ABC):
     def on_processing_time(self, now: int) -> None:  # noqa: B027 - optional hook
         """The epoch's processing time moved to `now`: fire what is due."""
 
+    def on_interval(self) -> None:  # noqa: B027 - optional hook
+        """The interval of periodic watermarks is over (`ctx.by_clock` only)."""
+
+    def poll(self) -> None:  # noqa: B027 - only for those that wait
+        """Send on what has been answered meanwhile."""
+
     def on_idle(self, idle: bool) -> None:
         """The inputs have all become idle, or one is active again; passed on by default."""
         self.idle = idle
@@ -196,8 +205,6 @@ class Operator(ABC):
             raise error
         on_record = f" on record {shorten(record)}" if has_record else ""
         raise UserFunctionError(
-            f"{what} of operator {self.ctx.name!r} (uid {self.ctx.uid or self.ctx.operator_id!r}, subtask "
-            f"{self.ctx.subtask + 1}/{self.ctx.parallelism}) raised {type(error).__name__}: {error}{on_record}. "
-            "The job goes back to its last checkpoint if its restart strategy allows; mend the function, or catch the "
-            "error in it and send the record to a side output"
+            f"{in_words(error)}\nraised in {what} of operator {self.ctx.name!r} (uid {self.ctx.uid or self.ctx.operator_id!r}, "
+            f"subtask {self.ctx.subtask + 1}/{self.ctx.parallelism}){on_record}"
         ) from error

@@ -4,12 +4,14 @@
     epoch n+1   kept  ─▶ head ─▶ body ─▶ tail     keeps what came now
 
 What the tail keeps is operator state, so it is in every checkpoint, is dealt out when the job is rescaled, and a retried
-epoch finds it unchanged. The head keeps nothing: the runtime hands it what the tail of the same subtask confirmed.
+epoch finds it unchanged. The head keeps nothing. In epochs the runtime hands it what the tail of the same subtask confirmed;
+in a stream the tail sends back what it keeps at once, and forgets what its head had taken before a barrier when that barrier
+comes to it: the rest was on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
@@ -56,6 +58,8 @@ class IterationTail(Operator):
         self.head_type, self.input_type = head_type, input_type
         self._epoch = 0
         self._kept: list[Feedback] = []
+        self._forgotten = 0  # blocks, since the last restore
+        self.send_back: Callable[[Feedback], None] | None = None  # None: the runtime comes for what is kept
 
     def restore_state(self) -> None:
         """What a checkpoint holds is due at once, whatever number its epoch had."""
@@ -74,19 +78,22 @@ class IterationTail(Operator):
         elif self.head_type is not None:
             block = to_columns(block, self.head_type, f"the feedback of {self.ctx.name!r}")
         self._kept.append((self._epoch, len(block), *encode_block(block)))
-
-    def renumber(self, epoch: int) -> None:
-        """The epoch that was begun turns out to be `epoch`: the one it was taken for is skipped."""
-        self._kept[:] = [(epoch if item[0] == self._epoch else item[0], *item[1:]) for item in self._kept]
-        self._epoch = epoch
+        if self.send_back is not None:
+            self.send_back(self._kept[-1])
 
     def forget(self, taken: int) -> None:
         """The head gets everything up to the end of epoch `taken` in the epoch that starts: it is no longer ours."""
         self._kept[:] = [item for item in self._kept if item[0] > taken]
 
-    def kept(self, *, after: int, upto: int) -> Sequence[Feedback]:
-        """The records that came in epochs `after` < epoch <= `upto`."""
-        return [item for item in self._kept if after < item[0] <= upto]
+    def forget_first(self, taken: int) -> None:
+        """The head has taken so many blocks since the last restore, before the barrier that has now come here."""
+        del self._kept[: taken - self._forgotten]
+        self._forgotten = taken
+
+    @property
+    def kept(self) -> Sequence[Feedback]:
+        """What is on the way back, oldest first."""
+        return tuple(self._kept)
 
     @property
     def waiting(self) -> int:

@@ -69,6 +69,11 @@ class Router(ABC):
         for target in self.targets:
             self._send(target, event)
 
+    @property
+    def gathered(self) -> bool:
+        """Something waits for more to leave with it."""
+        return bool(self._rows)
+
     def flush(self) -> None:
         """Sends everything that was gathered. Called before every watermark and barrier."""
         for target in sorted(self._rows):

@@ -34,6 +34,8 @@ class SourceOperator(Operator):
         self._ordinals: dict[str, int] = {}
         self._planned = False  # a plan of the source has been seen: of a bounded one it names all splits
         self._closed: set[str] = set()  # splits whose periodic watermark of this epoch is out
+        self._at_work: set[str] = set()  # by the clock: splits that had records, or must wait, in this interval
+        self._unread: set[str] = set()  # of what is being read, splits that are not done
 
     @property
     def produced_type(self) -> Any:
@@ -81,11 +83,12 @@ class SourceOperator(Operator):
         super().close()
 
     def steps(self, ranges: Sequence[SplitRange], finished: bool) -> Iterator[None]:
-        """Read this subtask's part of an epoch, yielding after every block. Ends before the barrier."""
-        self._planned = self._planned or bool(ranges)
+        """Read this subtask's part of an epoch, or of a grant, yielding after every block. Ends before the barrier."""
+        self._planned = self._planned or bool(ranges) or self.ctx.by_clock
         mine = [r for r in ranges if r.ordinal % self.ctx.parallelism == self.ctx.subtask]
         for split in mine:
             self._know(split.split, split.ordinal)
+        self._unread = {r.split for r in mine if r.start != r.end}
         with_data = set()
         for split in sorted(mine, key=lambda r: r.ordinal):
             if split.start != split.end:
@@ -99,10 +102,22 @@ class SourceOperator(Operator):
                     if isinstance(block, PunctuatedRows):
                         self._punctuate(split.split, block.watermark)
                     yield
-                self.close_split(split.split)
-        waiting = {r.split for r in mine if r.paused}
-        self.finish_epoch(with_data | waiting, [r.split for r in mine if r.last], finished)
+                self._unread.discard(split.split)
+                if not self.ctx.by_clock:
+                    self.close_split(split.split)
+        at_work = with_data | {r.split for r in mine if r.paused}
+        ended = [r.split for r in mine if r.last]
+        if self.ctx.by_clock:
+            self._at_work |= at_work
+            self._end_splits(ended, finished)
+        else:
+            self.finish_epoch(at_work, ended, finished)
         yield
+
+    def on_interval(self) -> None:
+        """A split whose records wait to be read is not idle, however long that takes."""
+        at_work, self._at_work = self._at_work | self._unread, set()
+        self.finish_epoch(at_work, [], False)
 
     def ingest(self, split: str, ordinal: int, block: Block) -> None:
         """A block that Spark read (`env.from_spark`)."""
@@ -131,7 +146,13 @@ class SourceOperator(Operator):
             if watermarks.check_idle(timed_out) != before:
                 self._changed(self._valve.set_idle(split, watermarks.idle))
         self._closed.clear()
+        self._end_splits(ended, finished)
+
+    def _end_splits(self, ended: list[str], finished: bool) -> None:
         for split in ended:
+            if self.ctx.by_clock:
+                self.close_split(split)
+                self._closed.discard(split)
             self._valve.remove(split)
             self._splits.pop(split, None)
         if ended:

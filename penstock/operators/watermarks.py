@@ -264,6 +264,10 @@ class WatermarkOperator(Operator):
         self.ctx.output.watermark(timestamp)
 
     def end_epoch(self) -> None:
+        if not self.ctx.by_clock:
+            self.on_interval()
+
+    def on_interval(self) -> None:
         now, before = self.ctx.processing_time(), self._watermarks.idle
         timed_out = self._watermarks.timed_out(now, self._had_data)
         if not timed_out:

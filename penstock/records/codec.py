@@ -29,7 +29,7 @@ def batch_to_bytes(batch: pa.RecordBatch) -> bytes:
     return data
 
 
-def bytes_to_batch(payload: bytes) -> pa.RecordBatch:
+def bytes_to_batch(payload: bytes | memoryview) -> pa.RecordBatch:
     """Reads what `batch_to_bytes` wrote."""
     with pa.ipc.open_stream(payload) as reader:
         return reader.read_next_batch()
@@ -67,7 +67,7 @@ def encode_block(block: Block) -> tuple[int, bytes]:
     return BlockKind.COLUMNS, batch_to_bytes(batch)
 
 
-def decode_block(kind: int, payload: bytes) -> Block:
+def decode_block(kind: int, payload: bytes | memoryview) -> Block:
     """Reads what `encode_block` wrote."""
     if kind == BlockKind.ROWS:
         values, timestamps = pickle.loads(payload)

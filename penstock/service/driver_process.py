@@ -74,7 +74,7 @@ def main(root: str, job_id: str) -> int:
     configuration = {**submission.configuration, ControlOptions.HOME.key: root, ControlOptions.JOB_ID.key: job_id}
     os.environ.update(GlobalConfiguration.to_environment(configuration))
     if submission.runtime is not None:
-        os.environ["PENSTOCK_RUNTIME"] = submission.runtime
+        os.environ["PENSTOCK_EXECUTION_MODE"] = submission.runtime
     error: BaseException | None = None
     try:
         keep_short(folder.log, ControlOptions.LOG_MAX_SIZE.get(configuration))

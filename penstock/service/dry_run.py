@@ -76,7 +76,7 @@ def main(asked: str, found: str) -> int:
     InternalOptions.PLAN_ONLY.set(configuration, True)
     os.environ.update(GlobalConfiguration.to_environment(configuration))
     if request["runtime"] is not None:
-        os.environ["PENSTOCK_RUNTIME"] = request["runtime"]
+        os.environ["PENSTOCK_EXECUTION_MODE"] = request["runtime"]
     try:
         run_program(UserProgram(**given))
         answer: dict[str, Any] = {"error": "it ended without starting a job: does it call env.execute()?"}

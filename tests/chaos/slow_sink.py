@@ -265,11 +265,11 @@ def run(
     after_s: float,
     every_s: float,
     console: Console,
-    runtime: str = "spark",
+    runtime: str = "epochs",
     rate: float = 8_000,
 ) -> list[Check]:
     """One run from start to verdict. At the end of the slow time the page is looked at, too."""
-    settings = {"spark.master": "local[2,4]", "spark.driver.memory": f"{HEAP_MIB}m"} if runtime == "spark" else {}
+    settings = {"spark.master": "local[2,4]", "spark.driver.memory": f"{HEAP_MIB}m"} if runtime != "embedded" else {}
     request = {
         "entry": "tests.chaos.slow_sink_job", "module": True, "runtime": runtime, "flinkConfiguration": settings,
         "programArgsList": [str(folder), f"rate={rate}", f"penstock.epoch.target={TARGET_MS} ms"],
@@ -316,7 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--after", type=float, default=60, metavar="SECONDS")
     parser.add_argument("--every", type=float, default=5, metavar="SECONDS", help="between two samples")
     parser.add_argument("--rate", type=float, default=8_000, help="records a second that come")
-    parser.add_argument("--runtime", choices=("spark", "embedded"), default="spark")
+    parser.add_argument("--runtime", choices=("epochs", "pipelined", "embedded"), default="epochs")
     arguments = parser.parse_args(argv)
     console, failed = Console(width=140), False
     for how in SLOW if arguments.slow == "both" else [arguments.slow]:

@@ -159,13 +159,13 @@ def soak(folder: Path, *, minutes: float, every_s: float, options: Sequence[str]
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--runtime", choices=("embedded", "spark"), default="embedded")
+    parser.add_argument("--runtime", choices=("embedded", "epochs", "pipelined"), default="embedded")
     parser.add_argument("--every", type=float, default=10, metavar="SECONDS", help="between two samples")
     parser.add_argument("--fail-every", type=float, default=30, metavar="SECONDS", help="between two failures")
     arguments = parser.parse_args(argv)
     console = Console()
     options = [f"penstock.runtime={arguments.runtime}", f"fail_after_s={arguments.fail_every}"]
-    if arguments.runtime == "spark":
+    if arguments.runtime != "embedded":
         options.append("spark.master=local[2,4]")
     with tempfile.TemporaryDirectory(prefix="penstock-soak-") as folder:
         samples = soak(

@@ -46,8 +46,8 @@ def test_a_hundred_thousand_records_survive_a_kill_of_every_kind_on_a_cluster_of
     [
         pytest.param("embedded", POINTS, id="embedded", marks=pytest.mark.long),
         # At the other two points a driver on Spark dies among the transactions of Kafka and PostgreSQL: test_kafka_chaos.py.
-        pytest.param("spark", ["before-manifest", "during-sink-commit"], id="spark", marks=pytest.mark.spark),
-        pytest.param("spark", POINTS, id="spark-each", marks=[pytest.mark.spark, pytest.mark.nightly]),
+        pytest.param("epochs", ["before-manifest", "during-sink-commit"], id="spark", marks=pytest.mark.spark),
+        pytest.param("epochs", POINTS, id="spark-each", marks=[pytest.mark.spark, pytest.mark.nightly]),
     ],
 )
 def test_a_driver_killed_at_each_named_point_commits_every_epoch_exactly_once(

@@ -131,6 +131,18 @@ def test_the_programs_error_is_shown_as_python_shows_it_and_ours_without_a_trace
         assert "Traceback" not in refused.stderr
 
 
+def test_a_setting_that_nobody_reads_may_be_a_misspelt_one(tmp_path: Path) -> None:
+    script = _write(tmp_path, "nothing.py", "")
+    told = penstock(
+        "run", "-D", "parallelism=3", "-D", "checkpointing.interval=3s", "-D", "my.own.key=1", "-D", "x=1", script
+    )
+    assert told.returncode == 0, told.stderr
+    assert "did you mean 'parallelism.default'?" in told.stderr
+    assert "did you mean 'execution.checkpointing.interval'?" in told.stderr
+    assert told.stderr.count("did you mean") == 2, "whatever else there is may be the program's own"
+    assert "did you mean 'embedded'?" in penstock("run", "--runtime", "embeded", script).stderr
+
+
 def test_a_program_runs_also_where_no_home_folder_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     script = _write(tmp_path, "word_count.py", PYFLINK_WORD_COUNT)

@@ -25,7 +25,7 @@ class FlinkCases:
 
     def compare(self, name: str, runtime: str) -> None:
         """Fails the test when the program's outputs are not those that Flink gave."""
-        os.environ["PENSTOCK_RUNTIME"] = runtime
+        os.environ["PENSTOCK_EXECUTION_MODE"] = runtime
         case = self._runner.load_case(name)
         ordered = bool(getattr(case, "ORDERED", False))
         recorded = json.loads((FOLDER / "expected" / f"{name}.json").read_text(encoding="utf-8"))

@@ -25,6 +25,7 @@ class Run:
     crashes: list[tuple[CrashPoint, int]] = field(default_factory=list)
     schedule: Any = "random"
     checkpoint_every_ms: int = 0
+    apart: bool = False
 
     def of(self, job: JobDescription, master: JobMaster) -> EmbeddedJob:
         return EmbeddedJob(
@@ -35,6 +36,7 @@ class Run:
             mode=self.mode,
             channel_capacity=self.capacity,
             max_in_flight=self.in_flight,
+            apart=self.apart,
             crashes=CrashPlan(self.crashes),
         )
 
@@ -50,6 +52,7 @@ def runs_with(
         seed=st.integers(0, 2**16),
         mode=st.sampled_from([BarrierMode.EXACTLY_ONCE, BarrierMode.UNALIGNED]),
         capacity=st.sampled_from([1, 3, None]),
+        apart=st.booleans(),
         crashes=st.lists(st.tuples(st.sampled_from(points), st.integers(1, latest)), max_size=most),
         **more,
     )

@@ -477,6 +477,6 @@ def test_arrow_blocks_that_go_round_stay_arrow() -> None:
         harness.push_block(Columns(batch))
         tail = harness.operator
         assert isinstance(tail, IterationTail)
-        [(_, count, kind, payload)] = tail.kept(after=-1, upto=100)
+        [(_, count, kind, payload)] = tail.kept
     assert count == 1
     assert isinstance(decode_block(kind, payload), Columns)

@@ -119,7 +119,7 @@ def test_fixed_delay_gives_up_after_its_attempts(sink: str) -> None:
     job = failing_job(sink, *range(10, 100))
     runtime = EmbeddedJob(job, master_of(job, memory_storage()))
     with pytest.raises(
-        JobFailedError, match=r"failed in epoch 2 .*no further attempt after 4 failure.*call 13"
+        JobFailedError, match=r"(?s)call 13.*failed in epoch 2 .*no further attempt after 4 failure"
     ) as failure:
         runtime.run()
     assert isinstance(failure.value.__cause__, UserFunctionError)
@@ -209,8 +209,16 @@ STORAGE_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", STORAGE_FAULTS.values(), ids=STORAGE_FAULTS)
-@pytest.mark.parametrize("schedule", ["ordered", "random"])
+# A stream logs no plans.
+FAULTS_BY_SCHEDULE = [
+    pytest.param(fault, schedule, id=f"{schedule}-{name}")
+    for schedule in ("ordered", "random")
+    for name, fault in STORAGE_FAULTS.items()
+    if schedule == "ordered" or fault.path_contains != "epochs/"
+]
+
+
+@pytest.mark.parametrize(("fault", "schedule"), FAULTS_BY_SCHEDULE)
 def test_failing_storage_never_shows_a_partial_checkpoint(fault: StorageFault, schedule: Any, sink: str) -> None:
     inner = memory_storage()
     storage = FlakyStorage(inner, [fault])

@@ -169,7 +169,7 @@ def _random_savepoints(seed: int, sink: str, directory: Path, seen: Counter[str]
     folder = memory_storage()
     storage = FlakyStorage(folder, faults)
     runtime = EmbeddedJob(job, master_of(job, storage), schedule="random", seed=seed, max_in_flight=rng.randint(1, 3))
-    asked, dies = rng.randint(1, 4), rng.randint(3, 7)
+    asked, dies = rng.randint(1, 3), rng.randint(3, 4)
     made: list[str] = []
 
     def overtaken(path: str) -> bool:

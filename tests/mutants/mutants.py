@@ -23,6 +23,7 @@ _REGISTRY: Final = "tests/runtime/test_registry.py"
 _ATTEMPTS: Final = "tests/runtime/test_attempts.py"
 _ONE_ANSWER: Final = "tests/contract/test_one_answer.py"
 _STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
+_STREAM: Final = "tests/engine/test_stream_run.py"
 
 # Why a simulated run cannot notice some.
 _SOCKETS_ONLY: Final = "sockets between processes: the simulator has one process"
@@ -724,6 +725,102 @@ _WAYS_IN: Final = (
     ),
 )
 
+_STREAMS: Final = (
+    Mutant(
+        name="a barrier is delivered before its plan",
+        file="penstock/engine/stream_run.py",
+        old="        if plan is None or any(\n",
+        new="        if plan is not None and any(\n",
+        tests=(f"{_STREAM}::test_a_barrier_waits_for_the_drivers_word_of_it",),
+    ),
+    Mutant(
+        name="a tail does not wait for what its head has taken",
+        file="penstock/engine/stream_run.py",
+        old="            (name, barrier.epoch) not in self._taken for name in flow.tails if name not in flow.short\n",
+        new="            (name, barrier.epoch) not in self._taken for name in flow.tails if name in flow.short\n",
+        tests=(f"{_STREAM}::test_a_tail_keeps_at_its_barrier_what_its_head_had_not_taken",),
+    ),
+    Mutant(
+        name="a tail forgets one block too many",
+        file="penstock/operators/iteration.py",
+        old="        del self._kept[: taken - self._forgotten]\n",
+        new="        del self._kept[: taken - self._forgotten + 1]\n",
+        tests=(f"{_STREAM}::test_a_tail_keeps_at_its_barrier_what_its_head_had_not_taken",),
+    ),
+    Mutant(
+        name="a tail keeps one block that its head had",
+        file="penstock/operators/iteration.py",
+        old="        del self._kept[: taken - self._forgotten]\n",
+        new="        del self._kept[: max(0, taken - self._forgotten - 1)]\n",
+        tests=(f"{_STREAM}::test_a_tail_keeps_at_its_barrier_what_its_head_had_not_taken",),
+    ),
+    Mutant(
+        name="a tail counts from the last barrier what its head counts from the start",
+        file="penstock/operators/iteration.py",
+        old="        self._forgotten = taken\n",
+        new="",
+        tests=(f"{_STREAM}::test_a_tail_keeps_at_its_barrier_what_its_head_had_not_taken",),
+    ),
+    Mutant(
+        name="what a checkpoint has on the way back stays with the tail",
+        file="penstock/engine/stream_run.py",
+        old="        for kept in tail.kept:\n            send_back(kept)\n",
+        new="",
+        tests=(
+            "tests/embedded/test_iterations.py::test_the_crashes_of_these_tests_do_happen_while_records_go_round",
+            "tests/embedded/test_iterations.py::test_every_step_of_a_loop_is_made_once",
+        ),
+    ),
+    Mutant(
+        name="a grant is read twice",
+        file="penstock/engine/stream_run.py",
+        old="                flow.work.append(_Work(part, None))\n",
+        new="                flow.work.append(_Work(part, None))\n                flow.work.append(_Work(part, None))\n",
+        tests=(f"{_STREAM}::test_a_source_reads_each_grant_once_and_sends_the_barrier_behind_all_of_them",),
+    ),
+    Mutant(
+        name="a barrier overtakes what its source was granted",
+        file="penstock/engine/stream_run.py",
+        old="                flow.work.append(_Work(plan.sources[flow.held.task.vertex.head.operator_id], plan))\n",
+        new="                flow.work.appendleft(_Work(plan.sources[flow.held.task.vertex.head.operator_id], plan))\n",
+        tests=(f"{_STREAM}::test_a_source_reads_each_grant_once_and_sends_the_barrier_behind_all_of_them",),
+    ),
+    Mutant(
+        name="the last unaligned barrier overtakes records",
+        file="penstock/engine/stream_run.py",
+        old="        if not unaligned or not plan.last:\n            return False\n",
+        new="        if unaligned or not plan.last:\n            return False\n",
+        tests=(f"{_STREAM}::test_unaligned_a_barrier_overtakes_records_but_the_last_one_does_not",),
+    ),
+    Mutant(
+        name="time goes on behind the last barrier",
+        file="penstock/engine/stream_run.py",
+        old="        flow.resting = self._plans[epoch].last\n",
+        new="        flow.resting = False\n",
+        tests=(f"{_STREAM}::test_behind_the_last_barrier_no_timer_fires_and_no_watermark_comes",),
+        out_of_reach="an attempt that is over is not looked at any more: what comes behind the last barrier goes nowhere",
+    ),
+    Mutant(
+        name="a split that waits to be read falls idle",
+        file="penstock/operators/source.py",
+        old="        at_work, self._at_work = self._at_work | self._unread, set()\n",
+        new="        at_work, self._at_work = self._at_work, set()\n",
+        tests=(f"{_STREAM}::test_a_split_whose_records_wait_behind_those_of_another_does_not_become_idle",),
+        out_of_reach="where splits may be idle records may be late: the oracle does not say which",
+    ),
+    Mutant(
+        name="records that come back to a host which has not come yet are dropped",
+        file="penstock/runtime/pipelined/hosts.py",
+        old="                self._early.setdefault(host, []).append(message)\n",
+        new="                pass\n",
+        tests=(
+            "tests/pipelined/test_hosts.py::test_records_for_a_host_that_has_not_come_yet_are_the_first_it_hears_after_its_start",
+        ),
+        out_of_reach=_SOCKETS_ONLY,
+    ),
+)
+
+
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *_CHECKPOINTS,
     *_EVENT_TIME,
@@ -732,5 +829,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_SINKS_AND_SPARK,
     *_STATE,
     *_HOSTS,
+    *_STREAMS,
     *_WAYS_IN,
 )

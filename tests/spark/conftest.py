@@ -26,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
 def configuration(spark: SparkSession, tmp_path: Path) -> Configuration:
     """Checkpoints every epoch, in a job folder of the test's own."""
     config = Configuration()
-    config.set_string("penstock.runtime", "spark")
+    config.set_string("penstock.execution.mode", "epochs")
     config.set_string("penstock.job.dir", str(tmp_path / "job"))
     config.set_string("execution.checkpointing.interval", "0 ms")
     config.set_string("penstock.epoch.interval", "20 ms")

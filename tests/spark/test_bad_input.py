@@ -153,7 +153,7 @@ def test_a_job_that_restarts_again_and_again_leaves_no_threads_in_its_driver(
 
 def test_checkpointing_without_a_folder_says_which_settings_to_make(spark: SparkSession) -> None:
     config = Configuration()
-    config.set_string("penstock.runtime", "spark")
+    config.set_string("penstock.execution.mode", "epochs")
     config.set_string("execution.checkpointing.interval", "1 s")
     with pytest.raises(ConfigurationError, match=r"penstock\.job\.dir"):
         collect(environment(config), str, [1])

@@ -36,4 +36,4 @@ def cases() -> Iterator[FlinkCases]:
     "name", [name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.nightly) for name in NAMES]
 )
 def test_flinks_answer_is_ours_on_spark(name: str, spark: SparkSession, cases: FlinkCases) -> None:
-    cases.compare(name, "spark")
+    cases.compare(name, "epochs")

@@ -288,7 +288,7 @@ def test_what_a_recovery_could_not_bring_back_is_refused_at_the_start(
     static = spark.read.parquet(str(tmp_path / "in")).groupBy("user").count()
     env.from_spark(one.join(static, "user"))  # keeps nothing
     unsafe = Configuration()
-    unsafe.set_string("penstock.runtime", "spark")
+    unsafe.set_string("penstock.execution.mode", "epochs")
     env = environment(unsafe)
     env.from_spark(forgetting_frame(spark, "delete", tmp_path / "in"), bounded=True).print()
     with pytest.raises(ConfigurationError, match="cleanSource=delete through Spark, which throws away what was read"):

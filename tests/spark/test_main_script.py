@@ -14,7 +14,7 @@ import pytest
 def test_records_and_state_of_classes_from_the_main_script(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("main_script.py")), str(tmp_path / "job")],
-        env={**os.environ, "PENSTOCK_RUNTIME": "spark", "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PENSTOCK_EXECUTION_MODE": "epochs", "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         timeout=240,

@@ -47,14 +47,14 @@ def stop(client: JobClient, folder: Path, name: str) -> str:
 
 def test_from_spark_to_embedded_and_back(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "moved").mkdir()
-    first = stop(start(tmp_path, "spark", "one", 2, None), tmp_path, "one")
+    first = stop(start(tmp_path, "epochs", "one", 2, None), tmp_path, "one")
     counts = state_data.read(first, "running", "count").to_spark(spark)
     assert {field.name for field in counts.schema} == {"key_group", "key", "value"}
     assert counts.count() > 0
     second = stop(start(tmp_path, "embedded", "two", 3, first), tmp_path, "two")
     epochs = [int(savepoint.load(path).epoch) for path in (first, second)]
     assert epochs[0] < epochs[1], "the embedded runtime went on from what Spark had done"
-    client = start(tmp_path, "spark", "three", 1, second)
+    client = start(tmp_path, "epochs", "three", 1, second)
     client.get_job_execution_result().result()
     assert verify(tmp_path, RECORDS, SPLITS)["records"] == RECORDS
 
@@ -70,7 +70,7 @@ def test_positions_of_sparks_own_sources_are_in_the_savepoint(spark: SparkSessio
 
     def run(job: str, path: str | None, *, bounded: bool) -> JobClient:
         config = Configuration()
-        config.set_string("penstock.runtime", "spark")
+        config.set_string("penstock.execution.mode", "epochs")
         config.set_string("penstock.job.dir", str(tmp_path / job))
         config.set_string("execution.checkpointing.interval", "0 ms")
         config.set_string("penstock.epoch.interval", "10 ms")

@@ -34,6 +34,7 @@ from penstock.runtime.embedded.stepped_uploads import SteppedUploads
 
 # In simulated time a strategy that never gives up (Flink's default) would turn a test that fails into one that hangs.
 _HOPELESS = 100
+_TICKS = 0.1  # of all steps: looks of a host at its clock
 _LAST_UPLOADS_MS = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
 
 
@@ -45,7 +46,9 @@ class EmbeddedJob:
 
     `channel_capacity` bounds the events on a channel ("random" only): a task runs only while there is room behind it,
     though one step may add more than one event. `max_in_flight` barriers may be under way at once ("random" only). `mode`
-    says how a barrier is treated ("random" only): an exchange of epochs has all of an epoch when it ends.
+    says how a barrier is treated ("random" only): an exchange of epochs has all of an epoch when it ends. `apart` ("random"
+    only): as in a pipelined job on Spark each level of each slot is a host of its own, what driver and hosts tell each other
+    takes time, and watermarks and timers follow the clock.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class EmbeddedJob:
         mode: BarrierMode = BarrierMode.EXACTLY_ONCE,
         channel_capacity: int | None = None,
         max_in_flight: int = 1,
+        apart: bool = False,
         crashes: CrashPlan | None = None,
         mischief: Mischief | None = None,
     ) -> None:
@@ -67,6 +71,7 @@ class EmbeddedJob:
         self._mode = mode if schedule == "random" else BarrierMode.EXACTLY_ONCE
         self._capacity = channel_capacity if schedule == "random" else None
         self._max_in_flight = max_in_flight if schedule == "random" else 1
+        self.apart = apart and schedule == "random"
         self._rng = random.Random(seed)
         self._crashes, self._mischief = crashes, mischief
         self._unbounded = not all(source.bounded for source in job.sources.values())
@@ -82,6 +87,8 @@ class EmbeddedJob:
     def _adopt(self, master: JobMaster) -> None:
         """What a process has: a JobMaster and the memory of its failures."""
         self.master = master
+        # What is read at most once must be logged before it is read.
+        master.streaming = self._schedule == "random" and self._job.settings.mode != "AT_MOST_ONCE"
         if self._crashes is not None:
             master.reach = self._crashes.reach_driver
         self._restarts = RestartState(
@@ -186,18 +193,24 @@ class EmbeddedJob:
         master = self.master
         self._in_flight = 0
         uploads = self._uploads()
-        self._hosts = [self._new_host(index, uploads) for index in range(self._job.graph.slots)]
+        graph = self._job.graph
+        levels: list[tuple[int] | None] = [(level,) for level in range(graph.levels)] if self.apart else [None]
+        placed = [(self._new_host(index, uploads), level) for index in range(graph.slots) for level in levels]
+        self._hosts = [host for host, _ in placed]
         version = f"{master.generation}.{master.job_attempt}"
         try:
             if self._schedule == "random":
                 self._run_randomly(
                     QueueExchange(
-                        self._hosts,
+                        placed,
                         version=version,
                         checkpoint=None if master.restored is None else int(master.restored.checkpoint_id),
+                        epoch=master.epoch + 1,
+                        now=master.processing_time,
                         job_attempt=master.job_attempt,
                         capacity=self._capacity,
                         acknowledge=self._acknowledge,
+                        apart=self.apart,
                     )
                 )
             else:
@@ -225,7 +238,14 @@ class EmbeddedJob:
     def _new_host(self, index: int, uploads: Uploads) -> TaskHost:
         master = self.master
         return TaskHost(
-            master.host_job, master.store, uploads, name="embedded", index=index, mode=self._mode, reach=self._reach
+            master.host_job,
+            master.store,
+            uploads,
+            name="embedded",
+            index=index,
+            mode=self._mode,
+            by_clock=self.apart,
+            reach=self._reach,
         )
 
     def _uploads(self) -> Uploads:
@@ -258,20 +278,35 @@ class EmbeddedJob:
     def _run_randomly(self, exchange: QueueExchange) -> None:
         self._planned_last = False
         while not self._over():
+            if self.apart and self._rng.random() < _TICKS:
+                newest = self.master.restored
+                completed = None if newest is None else int(newest.checkpoint_id)
+                exchange.tick(self._rng, self.master.processing_time, completed)
             can_plan = not self._planned_last and self._may_plan()
             steps = exchange.runnable()
             if self._stepped.waiting and self._rng.randrange(len(steps) + 2) == 0:
                 self._stepped.step(self._rng)
             elif steps and not (can_plan and self._rng.randrange(len(steps) + 1) == 0):
-                exchange.step(self._rng.choice(steps))
+                self._rng.choice(steps)()
             elif can_plan:
-                if not self._throttled() and (plan := self._plan()) is not None:
-                    exchange.begin(plan)
+                if not self._throttled():
+                    self._go_on(exchange)
             elif self._stepped.waiting:
                 self._stepped.step(self._rng)
             else:
                 self._stand_still()
                 return
+
+    def _go_on(self, exchange: QueueExchange) -> None:
+        """A barrier; sources read before it what it brings along, or what they were granted, perhaps in several parts."""
+        if self.master.streaming and self._rng.random() < 0.5:
+            if sources := self.master.grant():
+                exchange.grant(sources)
+            if self._rng.random() < 0.5:
+                return
+        plan = self._plan(reads=not self.master.streaming or self._rng.random() < 0.5)
+        if plan is not None:
+            exchange.trigger(plan)
 
     def _over(self) -> bool:
         return self.master.finished or self.master.rescaling
@@ -295,10 +330,10 @@ class EmbeddedJob:
         remaining = 0.0 if self.master.looping else self._next_plan_at - time.monotonic()
         return remaining > 0 and self._cancelled.wait(remaining)
 
-    def _plan(self) -> EpochPlan | None:
+    def _plan(self, *, reads: bool = True) -> EpochPlan | None:
         """The next epoch, which starts now; None: there is nothing to do in it."""
         started = time.monotonic()
-        plan = self.master.plan_epoch(self.master.epoch + 1 + self._in_flight)
+        plan = self.master.plan_epoch(self.master.epoch + 1 + self._in_flight, reads=reads)
         interval = self._job.settings.epoch_interval_ms
         if isinstance(self.master.clock, ManualClock):
             self.master.clock.advance(interval)
@@ -328,6 +363,7 @@ def embedded_job(
     """The factory of the runtime `embedded`."""
     if spark_sources:
         raise ConfigurationError(
-            f"the embedded runtime has no Spark: from_spark streams run only with {JobOptions.RUNTIME} = spark"
+            f"the embedded runtime has no Spark: from_spark streams run only with {JobOptions.RUNTIME} = epochs"
         )
+    master.say_execution("embedded", "it was asked for")
     return EmbeddedJob(job, master)

@@ -13,7 +13,7 @@ import pickle
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +24,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.checkpoint.object_storage import DriverStorage
-from penstock.common.time import now_ms
 from penstock.driver.description import JobDescription
-from penstock.driver.failures import RestartState, is_final
 from penstock.driver.job_master import JobMaster
+from penstock.driver.restarts import RestartingJob
 from penstock.engine.exchange_rows import SPARK_SCHEMA
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
-from penstock.errors import FINAL_ERRORS, CheckpointFailedError, CorruptSnapshotError, JobFailedError, blame, from_text
+from penstock.errors import CheckpointFailedError, JobFailedError, UserFunctionError, blame, from_text
 from penstock.pickling import travelling
+from penstock.runtime import console
 from penstock.runtime.connection.messages import HostFailed
 from penstock.runtime.epochs.client import RegistryAddress
 from penstock.runtime.epochs.executors import ExecutorWatch, executor_hosts, runs_in_driver, say_loopback
@@ -59,7 +59,7 @@ class SparkSource:
     forgets: str | None = None  # in words, what may be thrown away when Spark commits a batch
 
 
-class SparkJob:
+class SparkJob(RestartingJob):
     """Runs a job to its end. `run` blocks; `cancel` and `stop` may be called from other threads."""
 
     def __init__(
@@ -69,15 +69,10 @@ class SparkJob:
         session: SparkSession,
         spark_sources: Mapping[str, SparkSource],
     ) -> None:
-        self._job, self.master, self._session = job, master, session
+        super().__init__(job, master)
+        self._session = session
         self._spark_sources = dict(spark_sources)
-        self._restarts = RestartState(
-            job.settings.restart, checkpointing=job.settings.checkpoint_interval_ms is not None
-        )
-        self._cancelled = threading.Event()
         self.registry: SlotRegistry | None = None
-        self.on_state: Callable[[str], None] = lambda state: None
-        self.on_failure: Callable[[BaseException], None] = lambda error: None
 
     # ---------------------------------------------------------------- life cycle
 
@@ -87,7 +82,7 @@ class SparkJob:
         master.take_over()
         completed: int | None = None
         try:
-            self._insist(master.recover)
+            self.insist(master.recover)
             self._job = master.job  # at the parallelism an earlier driver had rescaled it to
             self.registry = self._open_registry()
             while not master.finished and not self._cancelled.is_set():
@@ -95,7 +90,7 @@ class SparkJob:
                 if error is None and not self._rescale():
                     break
                 if error is not None:
-                    self._restart_or_fail(error)
+                    self.restart_or_fail(error)
             completed = None if master.restored is None else int(master.restored.checkpoint_id)
             if self._cancelled.is_set() and not master.finished:
                 self.registry.close(completed)
@@ -105,60 +100,9 @@ class SparkJob:
                 self.registry.close(completed)
             master.close()
 
-    def cancel(self) -> None:
-        """Stop after the epoch that is running; nothing more is committed than what that epoch commits."""
-        self._cancelled.set()
-
     def sample(self, seconds: float) -> Counter[Sample]:
         """Where its subtasks spend their time, looked at for so long."""
         return Counter() if self.registry is None else self.registry.sample(seconds)
-
-    def _restart_or_fail(self, error: BaseException) -> None:
-        """Back to the last checkpoint, when the restart strategy says so. What fails on the way there, because storage or a
-        sink is away, is one more failure, counted like the others."""
-        while True:
-            self._wait_or_fail(error)
-            if self._cancelled.is_set():
-                return
-            try:
-                self.master.recover()
-            except (CorruptSnapshotError, *FINAL_ERRORS):
-                raise  # waiting does not mend these
-            except Exception as again:  # of storage, a sink, a source: all may be back by the next attempt
-                error = again
-                continue
-            self.on_state("RUNNING")
-            return
-
-    def _wait_or_fail(self, error: BaseException) -> None:
-        error = self.master.cause_of(error)
-        self.on_failure(error)
-        self.master.failed(error)
-        if is_final(error, self._job.settings):
-            raise error
-        delay = self._restarts.delay_ms(now_ms())
-        if delay is None:
-            raise self._restarts.exhausted(self._job.graph.job.job_name, self.master.epoch + 1, error) from error
-        _log.warning(
-            "job %r failed in epoch %d (failure %d) and goes back to checkpoint %s in %d ms: %s",
-            self._job.graph.job.job_name,
-            self.master.epoch + 1,
-            self._restarts.failures,
-            None if self.master.restored is None else self.master.restored.checkpoint_id,
-            delay,
-            error,
-        )
-        self.on_state("RESTARTING")
-        self._cancelled.wait(delay / 1000)
-
-    def _insist(self, step: Callable[[], None]) -> None:
-        """Does one step between two attempts; if it fails, the restart strategy decides."""
-        try:
-            step()
-        except (CorruptSnapshotError, *FINAL_ERRORS):
-            raise  # waiting does not mend these
-        except Exception as error:
-            self._restart_or_fail(error)
 
     def _rescale(self) -> bool:
         """Whether the query ended only because the job goes on at another parallelism: the number of partitions is in the
@@ -166,12 +110,13 @@ class SparkJob:
         if not self.master.rescaling or self._cancelled.is_set():
             return False
         assert self.registry is not None
-        self._insist(self.master.change_parallelism)
+        self.insist(self.master.change_parallelism)
         self._job = self.master.job
         self.registry.change_job(self._slot_job(), self._job.graph.slots)
         return True
 
     def _open_registry(self) -> SlotRegistry:
+        console.progress("task hosts…")
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         say_loopback(self.master.notices, str(self._session.sparkContext.master), host)
         local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
@@ -296,6 +241,7 @@ class _Attempt:
         self._timeout_s = job._job.settings.epoch_timeout_ms / 1000
         self.log: SparkLog | None = None
         self._query: StreamingQuery | None = None
+        registry.on_failure = self._slot_failed
 
     def on_batch(self, frame: DataFrame, batch: int) -> None:
         try:
@@ -340,6 +286,7 @@ class _Attempt:
             watchdog.cancel()
             self._registry.end()
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
+        console.progress("running", last=True)
         master.complete_epoch(epoch, acks, spark=log.position(progress) if sources and plan.snapshot else None)
         if held is not None:
             self._wait_for_checkpoint(epoch, held)
@@ -364,6 +311,11 @@ class _Attempt:
         )
         if hangs and self._query is not None:
             # Spark's job group is the run: other jobs of the session are not ours to end.
+            self._spark_job._session.sparkContext.cancelJobGroup(self._query.runId)
+
+    def _slot_failed(self, failure: HostFailed) -> None:
+        """Spark tries a failed task again, in case its slot is gone. What the user's code raised, it raises again."""
+        if failure.type == UserFunctionError.__name__ and self._query is not None:
             self._spark_job._session.sparkContext.cancelJobGroup(self._query.runId)
 
     def _explain(self, error: BaseException) -> BaseException:
@@ -402,5 +354,7 @@ class _Attempt:
 def spark_job(
     job: JobDescription, master: JobMaster, configuration: Mapping[str, str], spark_sources: Mapping[str, SparkSource]
 ) -> SparkJob:
-    """The factory of the runtime `spark`."""
+    """The factory of the runtime `epochs`."""
+    if not master.execution:
+        master.say_execution("epochs", "it was asked for")
     return SparkJob(job, master, spark_session(configuration), spark_sources)

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from penstock.common.options import JobOptions
 from penstock.common.secrets import hide_secret
 from penstock.errors import ConfigurationError
+from penstock.runtime import console
 from penstock.state.local_folder import LocalFolder
 
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -43,6 +44,18 @@ _OWN: dict[str, str] = {
     # Local files without .crc companions. Spark writes two log files an epoch, and without Hadoop's native library the JVM
     # starts a `chmod` process for every file it creates: this halves them, 10 to 20 ms less an epoch.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+
+_TASK_SLOTS = 32  # of a local session, at least: other jobs may follow in it
+
+# What pipelined jobs need of the whole session, which others do not mind. Each has its reason.
+PIPELINED_CONF: dict[str, str] = {
+    "spark.python.udf.pipelined.enabled": "true",  # a thread for each direction, and a flush after every batch
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",  # by default a row waits 50 ms for company
+    # What is in flight between two hosts, in front of a barrier: it bounds how long an aligned checkpoint takes.
+    "spark.shuffle.streaming.readerMaxMemory": str(8 << 20),
+    "spark.shuffle.streaming.writerMaxMemory": str(8 << 20),
+    "spark.python.daemon.module": "penstock.runtime.pipelined.daemon",  # workers are forked with everything imported
 }
 
 # What a Penstock query needs, whoever made the session.
@@ -120,13 +133,14 @@ def check_java() -> None:
         raise ConfigurationError(
             f"Spark needs a Java runtime, version 17 or later: {where}. Install one (Debian/Ubuntu: apt-get install "
             "openjdk-17-jre-headless; Fedora: dnf install java-17-openjdk-headless; macOS: brew install openjdk@17), or use "
-            "the embedded runtime for tests: PENSTOCK_RUNTIME=embedded"
+            "the embedded runtime for tests: PENSTOCK_EXECUTION_MODE=embedded"
         )
 
 
-def spark_session(config: Mapping[str, str]) -> SparkSession:
-    """The active session, or a new one from `spark.*` keys of the job's configuration over our defaults."""
-    session = SparkSession.getActiveSession() or _new_session(config)
+def spark_session(config: Mapping[str, str], *, task_slots: int = 0) -> SparkSession:
+    """The active session, or a new one from `spark.*` keys of the job's configuration over our defaults. A new local one can
+    run at least `task_slots` tasks at once."""
+    session = SparkSession.getActiveSession() or _new_session(config, task_slots)
     _ship(session, config)
     return session
 
@@ -146,11 +160,14 @@ def _ship(session: SparkSession, config: Mapping[str, str]) -> None:
 def _start_jvm(settings: Mapping[str, str]) -> None:
     """PySpark hands all settings to the JVM as arguments, which every user of the machine can see. So it is started with those
     that are no secret; the others reach it on PySpark's own connection, in time for the session."""
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    with console.without_banner():
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
 
 
-def _new_session(config: Mapping[str, str]) -> SparkSession:
+def _new_session(config: Mapping[str, str], task_slots: int = 0) -> SparkSession:
     check_java()
+    console.progress("starting Spark…")
+    console.quiet_py4j()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must be this Python, with these packages
     builder = SparkSession.builder
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit
@@ -158,8 +175,12 @@ def _new_session(config: Mapping[str, str]) -> SparkSession:
         defaults = _beside(SparkConf())
     else:
         master = config.get("spark.master", "local")
-        defaults = {**_defaults(master), **_own_sockets(master)}
+        defaults = {**_defaults(master), **_own_sockets(master), **PIPELINED_CONF}
+        if "spark.master" not in config:
+            # Threads, not cores: a pipelined job's tasks mostly wait for each other.
+            defaults["spark.master"] = f"local[{max(os.cpu_count() or 1, task_slots, _TASK_SLOTS)},4]"
     settings = {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}
+    settings = console.quiet_log(settings, JobOptions.SPARK_LOG_LEVEL.get(config))
     _start_jvm({key: value for key, value in settings.items() if hide_secret(key, value) == value})
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -80,9 +80,6 @@ def any_program(world: str, rng: random.Random) -> Program:
         branches.append(rng.choice(OF_BOTH))
     if rng.random() < 0.2:
         branches.append(rng.choice(BESIDE))
-    if mode is BarrierMode.UNALIGNED and "loops" in branches:
-        branches[branches.index("loops")] = "counts" if "counts" not in branches else "windows"
-        branches = list(dict.fromkeys(branches))
     return Program(
         world=world,
         inputs=(uneven("a", rng, labels), uneven("b", rng, labels)),

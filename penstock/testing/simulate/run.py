@@ -261,6 +261,9 @@ class _Run:
             schedule = "random"
         rate = 0.0 if calm else rng.choice([0.0, 0.01, 0.05])
         restless = RestlessSpark(random.Random(rng.random()), rate, self.story)
+        apart = schedule == "random" and rng.random() < 0.6
+        how = "level by level" if schedule == "ordered" else "as a stream, hosts apart" if apart else "as a stream"
+        self.story.happened(f"run {how}", f"  run {how}")
         return EmbeddedJob(
             job,
             _Master(job, self.storage, clock=self.clock),
@@ -269,6 +272,7 @@ class _Run:
             mode=self.program.mode,
             channel_capacity=rng.choice([1, 3, None]),
             max_in_flight=rng.randint(1, 3),
+            apart=apart,
             crashes=crashes,
             mischief=restless,
         )
@@ -477,8 +481,8 @@ class _Life:
     def _is_in_time(self, report: EpochReport) -> None:
         """Event time is not held back, but by the slowest split and by readers that have none."""
         inputs, checkpoint = self._run.program.inputs, self._runtime.master.restored
-        aligned = self._run.program.mode is BarrierMode.EXACTLY_ONCE  # else barriers come before what they separate
-        if checkpoint is None or checkpoint.epoch != report.epoch or not aligned:
+        by_clock = self._runtime.apart  # it is said when time has come, not at every barrier
+        if checkpoint is None or checkpoint.epoch != report.epoch or by_clock:
             return
         read = [
             (brings.splits[split], end)

@@ -1,0 +1,34 @@
+"""`auto`: pipelined where sources, settings and free task slots allow it, else epochs; and it says which, and why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from penstock.driver.client import RunningJob
+from penstock.driver.description import JobDescription
+from penstock.driver.job_master import JobMaster
+from penstock.runtime.epochs.job import SparkJob, SparkSource
+from penstock.runtime.epochs.session import spark_session
+from penstock.runtime.pipelined import spark_plan
+from penstock.runtime.pipelined.job import PipelinedJob, too_few_slots, unfit
+
+_log = logging.getLogger("penstock")
+
+
+def auto_job(
+    job: JobDescription, master: JobMaster, configuration: Mapping[str, str], spark_sources: Mapping[str, SparkSource]
+) -> RunningJob:
+    """The factory of the runtime `auto`."""
+    needed = job.graph.levels * job.graph.slots
+    why = unfit(job, spark_sources)
+    session = spark_session(configuration, task_slots=0 if why else needed)
+    if why is None:
+        why = spark_plan.missing(session)
+    if why is None and needed > (free := spark_plan.free_task_slots(session)):
+        why = too_few_slots(job, free)
+    mode = "pipelined" if why is None else "epochs"
+    reason = why or f"its sources allow it, and {needed} task slots are free"
+    _log.info("job %r runs %s: %s", job.graph.job.job_name, mode, reason)
+    master.say_execution(mode, reason)
+    return PipelinedJob(job, master, session) if why is None else SparkJob(job, master, session, spark_sources)

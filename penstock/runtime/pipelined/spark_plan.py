@@ -1,0 +1,106 @@
+"""The one place below PySpark's public API: makes Spark run all stages of a job at once and stream rows between them.
+
+Spark's planner marks an exchange as pipelined only for its own real-time queries, in which Python operators are not allowed. The
+mark is a field of the physical plan, and a batch DataFrame's plan can be rebuilt with it through PySpark's gateway. What of
+Spark this needs is looked at before a job starts (`missing`); `tests/pipelined/test_spark_plan.py` tells when a new Spark lacks it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+LevelFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+SCHEMA: Final = "target int, payload binary"
+_SINCE: Final = (4, 3)
+
+_NEEDED: Final = "spark.python.udf.pipelined.enabled"
+
+# SQL settings that tasks read. A plan that is run by hand does not hand them on: they travel as local properties.
+_TASK_PROPERTIES: Final = {
+    "spark.sql.execution.id": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",  # else a row waits for 10,000 others
+    "spark.sql.execution.pandas.udf.buffer.size": "64",  # else it waits for 64 KiB
+}
+
+
+def missing(session: SparkSession) -> str | None:
+    """Why a job cannot be pipelined in this session, in words; None if it can."""
+    found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if found < _SINCE:
+        return f"Spark {pyspark.__version__} cannot stream between stages; 4.3 or later can"
+    if session.conf.get(_NEEDED, "false") != "true":
+        return f"the session was made without {_NEEDED} = true; let Penstock make the session, or set it before the session is made"
+    try:
+        exchange = _jvm(session).org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
+        fields = [str(method.getName()) for method in _reflected(session, exchange).getDeclaredMethods()]
+    except Exception as error:  # whatever the gateway says: this Spark is not as it should be
+        return f"this Spark's exchanges cannot be looked at: {error}"
+    if "pipelined" not in fields:
+        return "this Spark's exchanges have no mark `pipelined`"
+    return None
+
+
+def free_task_slots(session: SparkSession) -> int:
+    """How many tasks may run at once."""
+    context = session.sparkContext
+    master = str(context.master)
+    if master.startswith("local-cluster"):
+        executors, cores = re.findall(r"\d+", master)[:2]
+        return int(executors) * int(cores)
+    local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if local is not None:
+        threads = local.group(1) or "1"
+        return (os.cpu_count() or 1) if threads == "*" else int(threads)
+    return int(context.defaultParallelism)
+
+
+def frame_of(session: SparkSession, partitions: int, levels: list[LevelFunction]) -> DataFrame:
+    """range ─▶ level 0 ═▶ level 1 ═▶ …; `target` names the partition of a row at the next level."""
+    session.conf.set("spark.sql.adaptive.enabled", "false")  # an adaptive plan hides its exchanges
+    frame = session.range(0, partitions, 1, partitions).mapInArrow(levels[0], SCHEMA)
+    for level in levels[1:]:
+        frame = frame.repartitionById(partitions, F.col("target")).mapInArrow(level, SCHEMA)
+    return frame
+
+
+def run(session: SparkSession, frame: DataFrame, *, group: str, description: str) -> None:
+    """Runs the frame with pipelined exchanges, to its end. In a thread of PySpark's (`InheritableThread`)."""
+    jvm, context = _jvm(session), session.sparkContext
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # per thread
+    context.setJobGroup(group, description, interruptOnCancel=True)
+    for key, value in _TASK_PROPERTIES.items():
+        context.setLocalProperty(key, value)
+    _pipelined(session, frame._jdf.queryExecution().executedPlan()).executeCollect()
+
+
+def _pipelined(session: SparkSession, plan: Any) -> Any:
+    """The plan with every exchange marked."""
+    jvm = _jvm(session)
+    converters = jvm.scala.jdk.javaapi.CollectionConverters
+    children = jvm.java.util.ArrayList()
+    for child in converters.asJava(plan.children()):
+        children.add(_pipelined(session, child))
+    if children.size():
+        plan = plan.withNewChildren(converters.asScala(children).toSeq())
+    if plan.getClass().getSimpleName() == "ShuffleExchangeExec":
+        plan = plan.copy(
+            plan.outputPartitioning(), plan.child(), plan.shuffleOrigin(), plan.advisoryPartitionSize(), True
+        )
+    return plan
+
+
+def _jvm(session: SparkSession) -> Any:
+    return session._jvm  # type: ignore[attr-defined,unused-ignore]
+
+
+def _reflected(session: SparkSession, java_class: Any) -> Any:
+    return _jvm(session).java.lang.Class.forName(java_class._fqn)

@@ -1,0 +1,1 @@
+"""Jobs on the pipelined shuffle of real Spark."""
