@@ -6,9 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := spark,rocksdb,kafka,postgres,ui,dev
+EXTRAS := spark,rocksdb,kafka,postgres,ui,dev,docs
 # Folders that exist; the checks cover all of them.
-SOURCES := $(wildcard penstock tests examples benchmarks)
+SOURCES := $(wildcard penstock tests examples benchmarks scripts)
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
 SLOW_SINK_ARGS ?=
@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo compat quick test check reference format bench bench-latency bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo compat quick test check reference docs format bench bench-latency bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ check: setup ## lint, formatting and types, changing nothing
 
 reference: setup ## write the tables of docs/reference/configuration.md from the table of options
 	$(BIN)/python -m penstock.common.option_page docs/reference/configuration.md
+
+docs: setup ## build the site with an API reference from the docstrings into build/site; broken links fail (half a minute)
+	$(BIN)/python scripts/build_docs.py
 
 format: setup ## format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)

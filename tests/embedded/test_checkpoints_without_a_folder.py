@@ -14,10 +14,20 @@ from penstock.testing import ListSink
 
 
 def environment(**more: str) -> StreamExecutionEnvironment:
-    config = {"penstock.runtime": "embedded", "penstock.epoch.interval": "10 ms", "penstock.epoch.max-records": "10"}
+    config = {"penstock.runtime": "embedded", "penstock.epoch.interval": "1 ms", "penstock.epoch.max-records": "10"}
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({**config, **more}))
-    env.enable_checkpointing(10)
     return env
+
+
+def test_enable_checkpointing_is_enough(caplog: pytest.LogCaptureFixture) -> None:
+    ListSink.clear("memory")
+    env = environment()
+    env.enable_checkpointing(10)
+    env.from_sequence(1, 5).uid("numbers").sink_to(ListSink("memory")).uid("out")
+    with caplog.at_level(logging.WARNING, "penstock"):
+        env.execute("nothing else said")
+    assert sorted(ListSink.results("memory")) == [1, 2, 3, 4, 5]
+    assert any("driver's memory" in message for message in caplog.messages)
 
 
 def test_a_job_that_names_no_folder_goes_on_after_a_failure_and_says_that_it_cannot_be_resumed(
@@ -33,7 +43,7 @@ def test_a_job_that_names_no_folder_goes_on_after_a_failure_and_says_that_it_can
             raise OSError("once")
         return n
 
-    env = environment()
+    env = environment(**{"execution.checkpointing.interval": "0 ms"})
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
     env.from_sequence(1, 100).uid("numbers").map(fail_once).sink_to(ListSink("memory")).uid("out")
     with caplog.at_level(logging.WARNING, "penstock"):
@@ -49,6 +59,7 @@ def test_a_job_that_names_no_folder_goes_on_after_a_failure_and_says_that_it_can
 def test_who_asks_for_memory_is_not_warned(caplog: pytest.LogCaptureFixture) -> None:
     ListSink.clear("memory")
     env = environment(**{"execution.checkpointing.storage": "jobmanager"})
+    env.enable_checkpointing(10)
     env.from_sequence(1, 5).uid("numbers").sink_to(ListSink("memory")).uid("out")
     with caplog.at_level(logging.WARNING, "penstock"):
         env.execute("in memory")

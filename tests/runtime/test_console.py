@@ -37,11 +37,12 @@ ENDLESS = """
 import sys
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.testing import ListSink
 
 config = Configuration.from_dict({"execution.checkpointing.interval": "0 ms", "penstock.epoch.interval": "5 ms",
                                   "penstock.epoch.max-records": "10", "penstock.job.dir": sys.argv[1] + "/job"})
 env = StreamExecutionEnvironment.get_execution_environment(config)
-env.from_sequence(1, 10_000_000).uid("numbers").map(lambda n: open(sys.argv[1] + "/seen", "a").close() or n).uid("map").print()
+env.from_sequence(1, 10_000_000).uid("numbers").sink_to(ListSink("endless")).uid("out")
 env.execute("endless")
 """
 
