@@ -51,10 +51,10 @@ def test_every_payload_starts_at_a_multiple_of_eight_bytes(payloads: list[bytes]
     assert batch is not None
     frame = memoryview(batch.column(1)[0].as_buffer())
     at = 0
-    for *_, payload in events_in(frame):
+    for *_, data in events_in(frame):
         at += 24
         assert at % 8 == 0
-        at += len(payload) + -len(payload) % 8
+        at += len(data) + -len(data) % 8
 
 
 def test_a_nudge_is_an_empty_row_for_every_target_that_something_was_for_behind_all_of_it() -> None:
