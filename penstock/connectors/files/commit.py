@@ -17,7 +17,8 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from penstock.connectors.files.folders import Folder, open_folder
-from penstock.connectors.files.rolling import RollRule, StagedFile, due
+from penstock.connectors.files.rolling import RollRule, due
+from penstock.connectors.files.rolling import StagedFile as StagedFile  # manifests of before know it by this module
 from penstock.connectors.files.write_formats import WriteFormat
 from penstock.errors import FencedError, FileMissingError, StorageError
 from penstock.functions.connectors import Committer

@@ -309,14 +309,18 @@ class _Attempt:
             f"epoch {plan.epoch} did not end within {self._timeout_s:.0f} s and was given up; a slow function or sink may need a "
             "larger penstock.epoch.timeout",
         )
-        if hangs and self._query is not None:
+        if hangs:
+            self._end_spark_job()
+
+    def _end_spark_job(self) -> None:
+        if self._query is not None:
             # Spark's job group is the run: other jobs of the session are not ours to end.
             self._spark_job._session.sparkContext.cancelJobGroup(self._query.runId)
 
     def _slot_failed(self, failure: HostFailed) -> None:
         """Spark tries a failed task again, in case its slot is gone. What the user's code raised, it raises again."""
-        if failure.type == UserFunctionError.__name__ and self._query is not None:
-            self._spark_job._session.sparkContext.cancelJobGroup(self._query.runId)
+        if failure.type == UserFunctionError.__name__:
+            self._end_spark_job()
 
     def _explain(self, error: BaseException) -> BaseException:
         """The slot's own words instead of Spark's wrapping of them."""
