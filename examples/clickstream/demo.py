@@ -1,4 +1,4 @@
-"""`make demo`: run the clickstream job, kill a slot, kill the driver, and show that every click counts exactly once.
+"""`make demo`: run the clickstream job, kill a worker, kill the driver, and show that every click counts exactly once.
 
 This process only watches, kills and checks. The job runs in a driver process of its own, whose output goes to
 `demo-output/driver-*.log`.
@@ -33,7 +33,7 @@ CLICKS = 400_000  # 25 s at 16 clicks a millisecond
 OPENS_AFTER_MS = 8_000  # time for the JVM to start; where it needs longer, the job begins with a backlog
 START_TIMEOUT_S = 90.0
 PROGRESS_TIMEOUT_S = 60.0
-KILL_SLOT_AT, KILL_DRIVER_AT = 0.33, 0.62  # of all clicks
+KILL_WORKER_AT, KILL_DRIVER_AT = 0.33, 0.62  # of all clicks
 _JOB = "examples.clickstream.job"
 
 
@@ -42,7 +42,7 @@ class DemoFailed(Exception):
 
 
 class Driver:
-    """The driver process and what it starts: a JVM, Spark's Python workers, slot processes."""
+    """The driver process and what it starts: a JVM and Spark's Python workers, which hold the job's tasks."""
 
     def __init__(self, folder: Path, shop: Shop) -> None:
         self._folder = folder
@@ -99,7 +99,7 @@ class Driver:
         return pid
 
     def stop(self, slots: Iterable[ChosenProcess]) -> None:
-        """End whatever of ours is still there. Slots end themselves when their driver is gone; if not, we do it."""
+        """End whatever of ours is still there. Workers end themselves when their driver is gone; if not, we do it."""
         family: list[psutil.Process] = []
         if self.process is not None and self.process.poll() is None:
             with contextlib.suppress(psutil.Error):
@@ -171,7 +171,7 @@ class Screen:
 
 
 class Demo:
-    """The plot: watch, kill a slot, kill the driver, wait for the end."""
+    """The plot: watch, kill a worker, kill the driver, wait for the end."""
 
     def __init__(self, folder: Path, shop: Shop, started_ms: int) -> None:
         self.folder, self.shop, self.started_ms = folder, shop, started_ms
@@ -179,7 +179,7 @@ class Demo:
         self.journal = Journal(folder / "job" / "epochs.jsonl")
         self.view = View(self.history, started_ms)
         self.driver = Driver(folder, shop)
-        self.slots: dict[int, ChosenProcess] = {}  # every slot process the job ever had
+        self.slots: dict[int, ChosenProcess] = {}  # every process the job's tasks ever had
         self._screen: Screen | None = None
 
     def run(self, screen: Screen) -> None:
@@ -190,9 +190,9 @@ class Demo:
         )
         self._wait("the first epoch", lambda: bool(self.history.epochs), START_TIMEOUT_S)
         self.view.state = "running"
-        self._wait("a third of the clicks", lambda: self._done() >= KILL_SLOT_AT, PROGRESS_TIMEOUT_S)
-        self._kill_slot()
-        self._wait("the job to come back without the killed slot", self._recovered, PROGRESS_TIMEOUT_S)
+        self._wait("a third of the clicks", lambda: self._done() >= KILL_WORKER_AT, PROGRESS_TIMEOUT_S)
+        self._kill_worker()
+        self._wait("the job to come back without the killed worker", self._recovered, PROGRESS_TIMEOUT_S)
         self._wait("two thirds of the clicks", lambda: self._done() >= KILL_DRIVER_AT, PROGRESS_TIMEOUT_S)
         self._kill_driver()
         self._wait("the new driver's first epoch", self._recovered, START_TIMEOUT_S)
@@ -201,15 +201,15 @@ class Demo:
         self.view.state = "finished"
         self.view.note(now_ms(), "all clicks read, job finished", "green")
 
-    def _kill_slot(self) -> None:
+    def _kill_worker(self) -> None:
         serving = [self.slots[pid] for slot in self.history.epochs[-1].slots if (pid := _pid(slot)) in self.slots]
         target = next((slot for slot in reversed(serving) if _alive(slot)), None)
         if target is None:
-            raise DemoFailed("there is no slot process to kill: those of the last epoch have ended by themselves")
+            raise DemoFailed("there is no worker to kill: those of the last epoch have ended by themselves")
         pid = target.pid
         kill(target)
-        self._killed("slot", pid)
-        self.view.note(now_ms(), f"slot process {pid} killed (SIGKILL)", "bold red")
+        self._killed("worker", pid)
+        self.view.note(now_ms(), f"Python worker {pid} killed (SIGKILL)", "bold red")
 
     def _kill_driver(self) -> None:
         # The moment is noted before: the kill itself takes a while until the JVM is really gone.
@@ -223,7 +223,7 @@ class Demo:
         newest = self.history.epochs[-1]
         self.history.incidents.append(
             Incident(
-                kind="slot" if kind == "slot" else "driver",
+                kind="worker" if kind == "worker" else "driver",
                 pid=pid,
                 killed_ms=now_ms(),
                 slots=tuple(newest.slots),
@@ -243,7 +243,7 @@ class Demo:
         epochs = self.journal.poll()
         for pid in {_pid(slot) for epoch in epochs for slot in epoch.slots} - self.slots.keys():
             with contextlib.suppress(psutil.Error, NotOurs):  # it may be gone already
-                self.slots[pid] = ChosenProcess.of(pid, command_contains="penstock.runtime.epochs.slot")
+                self.slots[pid] = ChosenProcess.of(pid, command_contains="penstock.runtime.pipelined.daemon")
         for incident in self.history.add(epochs):
             self.view.state = "running"
             self.view.note(incident.recovered_ms or now_ms(), incident.outcome(), "bold green")

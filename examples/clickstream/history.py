@@ -47,10 +47,10 @@ def _epoch(line: bytes) -> EpochReport | None:
 class Incident:
     """A process that was killed, and how the job came back."""
 
-    kind: Literal["slot", "driver"]
+    kind: Literal["worker", "driver"]
     pid: int
     killed_ms: int
-    slots: tuple[str, ...] = ()  # the job's slots just before
+    slots: tuple[str, ...] = ()  # the processes of its tasks just before
     generation: int = 0
     recovered_ms: int | None = None
     restored_tasks: int = 0
@@ -63,7 +63,7 @@ class Incident:
             return False
         if self.kind == "driver":
             back = epoch.generation > self.generation
-        else:  # epochs may complete before the job needs the dead slot again
+        else:  # a barrier that was under way may still come through
             back = all(int(slot.rpartition(":")[2]) != self.pid for slot in epoch.slots)
         if back:
             self.recovered_ms = epoch.wall_ms
@@ -93,14 +93,28 @@ class History:
     clicks: int
     epochs: list[EpochReport] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
+    _counted: dict[int, int] = field(default_factory=dict)  # clicks by epoch, those of repeated ones once
 
     @property
     def records(self) -> int:
-        return sum(epoch.records_in for epoch in self.epochs)
+        return sum(self._counted.values())
+
+    def latency_ms(self) -> tuple[float, float] | None:
+        """Median and 99th percentile of the newest clicks' way to the running totals: of the slower subtask."""
+        for vertex in self.epochs[-1].vertices if self.epochs else ():
+            for operator in vertex.get("operators", {}).values():
+                told = [operator["user"].get(f"latency_p{share}_ms", []) for share in (50, 99)]
+                if all(any(values) for values in told):
+                    half, most = (max(value for value in values if value is not None) for values in told)
+                    return half, most
+        return None
 
     def add(self, epochs: Sequence[EpochReport]) -> list[Incident]:
         """Take new epochs in; returns the incidents they ended."""
         self.epochs += epochs
+        for epoch in epochs:  # a job that went back runs epochs again: what it had read in them before does not count
+            self._counted = {n: read for n, read in self._counted.items() if n < epoch.epoch}
+            self._counted[epoch.epoch] = epoch.records_in
         return [incident for epoch in epochs for incident in self.incidents if incident.notice(epoch)]
 
     def rate(self, now_ms: float, span_ms: float = 3_000) -> float:

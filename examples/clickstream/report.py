@@ -110,7 +110,7 @@ def html(run: Run) -> str:
 </head>
 <body>
 <h1>Penstock clickstream</h1>
-<p class="soft">{run.history.clicks:,} clicks on two cores, with a slot process and then the whole driver killed.</p>
+<p class="soft">{run.history.clicks:,} clicks on two cores, with a worker and then the whole driver killed.</p>
 <section class="card verdict {tone}">{verdict}</section>
 {cards}
 <section class="card"><table>{rows}</table></section>

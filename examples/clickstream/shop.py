@@ -47,6 +47,10 @@ class Shop:
         index = np.arange(self.clicks, dtype=np.uint64)
         return pa.array(np.flatnonzero(self._clickstream().late(index, self.seed)))
 
+    def made_ms(self, number: int) -> float:
+        """When a click was made: it can be read from then on."""
+        return self.opens_ms + number / self.clicks_per_ms
+
     def happened(self, now_ms: int) -> int:
         """How many clicks there have been at a moment."""
         return min(self.clicks, max(0, (now_ms - self.opens_ms) * self.clicks_per_ms))

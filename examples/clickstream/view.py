@@ -104,8 +104,8 @@ class View:
         checkpoint = self._checkpoint()
         loads = ", ".join(f"{load.name.split(' ')[0]} {load.busy:.0%}" for load in vertex_loads(history, now_ms))
         return (
-            f"{self._elapsed(now_ms)}  {self.state:<10} epoch {history.epochs[-1].epoch:>3}  "
-            f"{self._rate(now_ms):>7,.0f} events/s  lag {seconds(self._lag(now_ms)):>6}  "
+            f"{self._elapsed(now_ms)}  {self.state:<10} {self._rate(now_ms):>7,.0f} events/s  latency {self._latency():>9}  "
+            f"watermark {seconds(self._lag(now_ms)):>5} behind  "
             f"checkpoint {seconds(None if checkpoint is None else now_ms - checkpoint.wall_ms)} ago, "
             f"{size(checkpoint.checkpoint_bytes) if checkpoint else '–'}  busy: {loads}"
         )
@@ -153,11 +153,13 @@ class View:
         grid = Table.grid(expand=True, padding=(0, 1))
         for _ in range(4):
             grid.add_column(ratio=1)
-        grid.add_row(*(Text(name, "bright_black") for name in ("events/s", "epoch", "watermark lag", "checkpoint")))
+        grid.add_row(
+            *(Text(name, "bright_black") for name in ("events/s", "latency p50 / p99", "watermark lag", "checkpoint"))
+        )
         lag = self._lag(now_ms)
         grid.add_row(
             Text(f"{self._rate(now_ms):,.0f}", "bold"),
-            Text(str(history.epochs[-1].epoch) if history.epochs else "–", "bold"),
+            Text(self._latency(), "bold"),
             Text(seconds(lag), "bold" if lag is None or lag < 3_000 else "bold yellow"),
             Text(
                 "–" if checkpoint is None
@@ -196,7 +198,11 @@ class View:
         if not self._history.epochs:
             return ""
         pids = [slot.rpartition(":")[2] for slot in self._history.epochs[-1].slots]
-        return f"slot processes: {', '.join(pids)}"
+        return f"task hosts: {', '.join(pids)}"
+
+    def _latency(self) -> str:
+        latency = self._history.latency_ms()
+        return "–" if latency is None else f"{latency[0]:.0f} / {latency[1]:.0f} ms"
 
     def _rate(self, now_ms: int) -> float:
         return self._history.rate(self._history.settled_ms(now_ms), _SPAN_MS)

@@ -178,7 +178,7 @@ def history() -> History:
     """Ten seconds: slot 12 is killed at 3 s and the driver at 6 s."""
     told = History(clicks=160_000)
     told.add([epoch(n, START + n * 500) for n in range(1, 7)])
-    told.incidents.append(Incident(kind="slot", pid=12, killed_ms=START + 3_000, generation=1))
+    told.incidents.append(Incident(kind="worker", pid=12, killed_ms=START + 3_000, generation=1))
     after = ["host:11", "host:13"]
     told.add([epoch(7, START + 4_300, restored_tasks=3, slots=after)])
     told.add([epoch(n, START + 4_300 + (n - 7) * 500, slots=after) for n in range(8, 11)])
@@ -188,14 +188,14 @@ def history() -> History:
 
 
 def test_recoveries_are_told_from_the_journal() -> None:
-    slot, driver = history().incidents
-    assert slot.outcome() == "slot recovered in 1.3 s: 3 tasks restored, job not restarted"
+    worker, driver = history().incidents
+    assert worker.outcome() == "worker recovered in 1.3 s: 3 tasks restored, job not restarted"
     assert driver.outcome() == "driver recovered in 4.0 s: 6 tasks restored, job resumed"
 
 
 def test_an_epoch_that_still_had_the_killed_slot_is_not_the_recovery() -> None:
     told = History(clicks=1)
-    told.incidents.append(Incident(kind="slot", pid=12, killed_ms=START))
+    told.incidents.append(Incident(kind="worker", pid=12, killed_ms=START))
     assert told.add([epoch(1, START + 10)]) == []
     assert told.add([epoch(2, START + 900, slots=["host:11", "host:14"], job_attempt=1)]) == told.incidents
     assert "job resumed" in told.incidents[0].outcome()
@@ -235,7 +235,7 @@ def test_the_view_fits_80_by_24_and_shows_what_the_issue_asks_for() -> None:
     lines = text.splitlines()
     assert len(lines) <= 23  # the cursor needs a line
     assert max(map(len, lines)) <= 80
-    for word in ("events/s", "epoch", "watermark lag", "checkpoint", "busy", "back pressure", "4,321", "21, 22",
+    for word in ("events/s", "latency p50 / p99", "watermark lag", "checkpoint", "busy", "back pressure", "4,321", "21, 22",
                  "job not restarted", "150 KiB", "88,000 of 160,000"):  # fmt: skip
         assert word in text, f"{word!r} is not in\n{text}"
 
@@ -257,7 +257,7 @@ def test_the_report_is_one_self_contained_page_with_both_kills(tmp_path: Path) -
     page, *pictures = write_report(tmp_path, run)
     text = page.read_text()
     assert text.count("<svg") == 3
-    assert text.count("slot killed") >= 3
+    assert text.count("worker killed") >= 3
     assert "recovered in 4.0 s: 6 tasks restored" in text
     assert "exactly once: 160,000 events in" in text
     assert "prefers-color-scheme: dark" in text
@@ -272,3 +272,21 @@ def test_a_report_of_a_failed_run_says_so_and_escapes_what_it_shows(tmp_path: Pa
     text = write_report(tmp_path, run)[0].read_text()
     assert 'class="card verdict bad"' in text
     assert "1 &lt;click&gt; has no running total" in text
+
+
+def test_clicks_of_epochs_that_are_run_again_count_once() -> None:
+    told = History(clicks=100)
+    told.add([epoch(n, START + n * 100) for n in (1, 2, 3)])
+    once = told.records
+    told.add([epoch(n, START + 1_000 + n * 100, job_attempt=1) for n in (2, 3)])
+    assert told.records == once
+
+
+def test_the_latency_shown_is_that_of_the_slower_subtask() -> None:
+    told = History(clicks=100)
+    assert told.latency_ms() is None
+    told.add([epoch(1, START)])
+    told.epochs[-1].vertices[0]["operators"] = {
+        "totals": {"user": {"latency_p50_ms": [4.0, None, 6.0], "latency_p99_ms": [9.0, None, 30.0]}}
+    }
+    assert told.latency_ms() == (6.0, 30.0)
