@@ -166,7 +166,7 @@ def test_a_source_reads_each_grant_once_and_sends_the_barrier_behind_all_of_them
         part = SourceRanges(
             ranges=(SplitRange(split="0", ordinal=0, start=start, end=end, last=False),), finished=False
         )
-        level.run.grant({source: part for source in level._sources})
+        level.run.grant(dict.fromkeys(level._sources, part))
 
     grant(0, 1)
     grant(1, 2)
@@ -287,7 +287,7 @@ def test_behind_the_last_barrier_no_watermark_comes_until_the_job_goes_on() -> N
     assert level.outside.sent[-1] == Barrier(1, False), "the job was to stop here: what follows is not part of it"
     level.trigger(2)  # its savepoint failed
     level.run.emit_watermarks()
-    assert level.outside.sent[-1] == Watermark(99)
+    assert level.outside.sent.count(Watermark(99)) == 1
 
 
 @pytest.mark.parametrize("mode", list(BarrierMode), ids=lambda mode: mode.value)
