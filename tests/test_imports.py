@@ -49,7 +49,7 @@ LAYERS = (
     ("cli",),
     ("testing",),
 )
-WITH_PYSPARK = ("penstock/runtime/epochs/", "penstock/spark/")
+WITH_PYSPARK = ("penstock/runtime/epochs/", "penstock/runtime/pipelined/", "penstock/spark/")
 
 
 def imports(node: ast.AST) -> Iterator[str]:
@@ -187,7 +187,8 @@ class NotInstalled(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, NotInstalled())
 import penstock
 for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
-    if not module.name.startswith(("penstock.spark", "penstock.runtime.epochs")) and not module.name.endswith("__main__"):
+    on_spark = module.name.startswith(("penstock.spark", "penstock.runtime.epochs", "penstock.runtime.pipelined"))
+    if not on_spark and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 
 from penstock.datastream import StreamExecutionEnvironment
@@ -201,7 +202,7 @@ assert "pyspark" not in sys.modules
 def test_everything_else_can_be_imported_and_a_job_runs_embedded_without_pyspark(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT_SPARK],
-        env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PENSTOCK_RUNTIME": "embedded"},
+        env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PENSTOCK_EXECUTION_MODE": "embedded"},
         capture_output=True,
         text=True,
         timeout=120,

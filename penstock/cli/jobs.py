@@ -78,6 +78,11 @@ def info(target: Target, as_json: AsJson = False) -> None:
         f"{facts['totals']['records_in']:,} records in, {facts['totals']['records_out']:,} out\n"
     )
     _print_vertices(facts, slow)
+    for source in documents.held_back(facts):
+        typer.echo(
+            f"event time has not begun: {source['name']} has no watermark in {len(source['subtasks'])} of its {source['of']} "
+            "subtasks; if there is nothing for them to read, lower its parallelism, or give its strategy with_idleness"
+        )
     for pair in documents.latency(facts):
         typer.echo(
             f"latency {pair['source-name']} → {pair['sink-name']}: p50 {milliseconds(pair['p50_ms'])}, "
@@ -98,7 +103,8 @@ def info(target: Target, as_json: AsJson = False) -> None:
 
 def _print_vertices(facts: dict[str, Any], slow: str | None) -> None:
     if not facts["vertices"]:
-        typer.echo("The program has not started its job yet.")
+        over = facts["state"] in TERMINAL
+        typer.echo("The program ended without starting a job." if over else "The program has not started its job yet.")
         return
     rows = []
     for vertex in facts["vertices"]:

@@ -24,26 +24,28 @@ def state(
         str | None, typer.Argument(metavar="[NAME]", help="The state's name, as in its descriptor.")
     ] = None,
     key: Annotated[str | None, typer.Argument(metavar="[KEY]", help=_KEY)] = None,
+    every: Annotated[bool, typer.Option("--all", "-a", help="What the engine keeps for itself, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a job keeps. As of its newest checkpoint: its states, entries of one, or what one key has."""
     if uid is None or name is None:
-        _states(target, uid, as_json)
+        _states(target, uid, as_json, every=every)
     elif key is None:
         _entries(target, uid, name, as_json)
     else:
         _value(target, uid, name, key, as_json)
 
 
-def _states(target: Target, uid: str | None, as_json: bool) -> None:
+def _states(target: Target, uid: str | None, as_json: bool, *, every: bool) -> None:
     answer = checked(target.ask("GET", f"/jobs/{target.job_id}/states", {}, {}))
     if as_json:
         print_json(answer)
         return
-    found = [each for each in answer["states"] if uid in (None, each["uid"])]
+    fitting = [each for each in answer["states"] if uid in (None, each["uid"])]
+    found = [each for each in fitting if every or not each.get("internal")]
     if not found:
         typer.echo(f"No checkpoint has state{'' if uid is None else f' of an operator with uid {uid!r}'} (yet).")
-        hint(f"penstock checkpoints {target.job_id[:8]}")
+        hint(f"penstock state --all {target.job_id[:8]}" if fitting else f"penstock checkpoints {target.job_id[:8]}")
         return
     print_table(("~uid", "~name", "kind"), [(each["uid"], each["name"], each["kind"]) for each in found])
     hint(f"penstock state {target.job_id[:8]} {found[0]['uid']} {found[0]['name']}")

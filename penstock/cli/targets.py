@@ -5,6 +5,7 @@ Commands that are about one job have the same first argument and the same last o
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ from penstock.service.dispatcher import tail
 from penstock.service.documents import jobs as documents
 from penstock.service.endpoint import Endpoint
 from penstock.service.known_jobs import TERMINAL, KnownJob, known_jobs
+from penstock.service.program import run_words
 from penstock.service.submission import Submission
 
 
@@ -120,11 +122,12 @@ class LocalTarget(Target):
 
     def program(self) -> str:
         submission = Submission.load(self._known.folder)
-        if submission is None:  # it was not submitted: who started it knows
-            return _SOME_PROGRAM
+        if submission is None:  # it was not submitted: its driver has told how it was started
+            return _typed(self.facts().get("program"))
         program = submission.program
-        words = [*(["--pyflink"] if program.pyflink else []), *(["-m"] if program.is_module else [])]
-        return shlex.join([*words, program.entry, *program.arguments])
+        return shlex.join(
+            run_words(program.entry, program.arguments, module=program.is_module, pyflink=program.pyflink)
+        )
 
 
 class RemoteTarget(Target):
@@ -148,7 +151,16 @@ class RemoteTarget(Target):
         return str(answer.body.get("text", ""))
 
     def program(self) -> str:
-        return _SOME_PROGRAM  # it was uploaded, from wherever
+        """An uploaded program is called as at the dispatcher, which does not know from where it came."""
+        asked = checked(self._endpoint.ask("GET", f"/jobs/{self.job_id}"))["submitted"]
+        if asked is None:
+            return _typed(self.facts().get("program"))
+        entry = os.path.basename(asked["entry"]) if asked["program"] else asked["entry"]
+        return shlex.join(run_words(entry, asked["programArgsList"], module=asked["module"], pyflink=asked["pyflink"]))
+
+
+def _typed(words: Sequence[str] | None) -> str:
+    return _SOME_PROGRAM if not words else shlex.join(words)
 
 
 def checked(answer: Answer) -> dict[str, Any]:
@@ -230,7 +242,9 @@ def find(name: str, directory: Path | None, jobmanager: str | None, token_file: 
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise NoSuchJob(f"no job {name!r} in {where}: `penstock list --all` shows those there are")
+        meant = difflib.get_close_matches(name, {job["name"]: None for _, job in listed}, 1)
+        suggested = f"did you mean {meant[0]!r}? " if meant else ""
+        raise NoSuchJob(f"no job {name!r} in {where}: {suggested}`penstock list --all` shows those there are")
     raise NoSuchJob(
         f"{name!r} fits {len(fitting)} jobs ({', '.join(t.job_id[:12] for t in fitting)}): write more of the id"
     )

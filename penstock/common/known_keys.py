@@ -37,6 +37,15 @@ def check(configuration: Mapping[str, str]) -> None:
             _check_unknown(key, text)
 
 
+def perhaps(key: str) -> str | None:
+    """The option that somebody may have meant by a key that `check` lets pass: a part of its name, or much like it. None: none."""
+    if key in OPTIONS or key in flink_keys() or key.startswith(_SPARK):
+        return None
+    plain = key.lower().replace("_", "-")
+    parts = [option for option in OPTIONS if f".{option}.".find(f".{plain}.") >= 0]
+    return parts[0] if len(parts) == 1 else _closest(key, OPTIONS, _RELATED)
+
+
 @cache
 def flink_keys() -> frozenset[str]:
     """Keys of Flink's that have no meaning here."""

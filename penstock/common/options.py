@@ -16,6 +16,7 @@ from penstock.common.option_types import (
     DurationMs,
     MemoryBytes,
     Number,
+    Pairs,
     Path,
     Text,
     Texts,
@@ -55,6 +56,19 @@ class JobOptions:
         "pipeline.object-reuse", BOOLEAN, False,
         "`true`: where a stream goes to several operators of one chain, they are given the same objects instead of copies. "
         "`get_config().enable_object_reuse()` sets it")
+    JOB_PARAMETERS = ConfigOption(
+        "pipeline.global-job-parameters", Pairs(), {},
+        "what functions read with `RuntimeContext.get_job_parameter`, as `key:value,other:value`. "
+        "`get_config().set_global_job_parameters` goes over it", otherwise="none")
+    GENERIC_TYPES = ConfigOption(
+        "pipeline.generic-types", BOOLEAN, True,
+        "`false`: operators that declare no output type are refused. `get_config().disable_generic_types()` does the same")
+    GENERATED_UIDS = ConfigOption(
+        "pipeline.auto-generate-uids", BOOLEAN, True,
+        "`false`: operators without a uid are refused. `get_config().disable_auto_generated_uids()` does the same")
+    BUFFER_TIMEOUT = ConfigOption(
+        "execution.buffer-timeout.interval", DurationMs(), 100,
+        "no effect: all records of an epoch are sent before it ends", older=("execution.buffer-timeout",))
     RUNTIME = ConfigOption(
         "penstock.execution.mode", RUNTIMES, "auto",
         "`pipelined`: all tasks at work at once, on Spark's streaming shuffle; `epochs`: one Spark job an epoch; `auto`: pipelined "

@@ -25,7 +25,13 @@ class CheckpointRecord:
     status: Literal["completed", "failed", "restored"]
     at_ms: int
     bytes: int = 0
-    duration_ms: float = 0.0  # from the end of its epoch until it was complete
+    duration_ms: float = 0.0  # from the end of its epoch, or in a stream from its trigger, until it was complete
+    start_delay_ms: float = 0.0  # of the task whose first barrier came last
+    alignment_ms: float = 0.0  # of the task that waited longest from its first barrier to its last
+    alignment_buffered_bytes: int = 0  # behind early barriers, of all tasks
+    overtaken: int = 0  # records in the checkpoint because its barriers overtook them
+    sync_ms: float = 0.0  # of the task that stood still longest
+    async_ms: float = 0.0  # of the snapshot that took longest to be stored
     reason: str = ""
 
 
@@ -69,10 +75,11 @@ class StatisticsKeeper:
             pass
         self.statistics.starts += 1
 
-    def completed(self, checkpoint_id: int, size: int, duration_ms: float) -> None:
-        """Counts a checkpoint that is complete."""
+    def completed(self, checkpoint_id: int, size: int, duration_ms: float, **measured: float) -> None:
+        """Counts a checkpoint that is complete. `measured`: further fields of its record."""
         self.statistics.completed += 1
-        self._add("completed", checkpoint_id, bytes=size, duration_ms=round(duration_ms, 1))
+        rounded = {name: round(value, 1) for name, value in measured.items()}
+        self._add("completed", checkpoint_id, bytes=size, duration_ms=round(duration_ms, 1), **rounded)
 
     def failed(self, checkpoint_id: int, reason: str) -> None:
         """Counts a checkpoint that was begun and not completed."""

@@ -147,8 +147,8 @@ class Checkpoints:
             )
         )
 
-    def begin(self, planned: PlannedEpoch, asked: Asked | None) -> None:
-        """The epoch is about to run."""
+    def begin(self, planned: PlannedEpoch, asked: Asked | None, *, streaming: bool = False) -> None:
+        """The epoch is about to run; in a stream, its barrier is about to be sent."""
         plan = planned.plan
         self._handle(
             Begun(
@@ -158,6 +158,7 @@ class Checkpoints:
                 asked=asked,
                 planned=planned,
                 now_ms=self._clock(),
+                now_s=time.monotonic() if streaming else None,
             )
         )
 
@@ -295,10 +296,21 @@ class Checkpoints:
         self._reach("after-manifest", permit.epoch)
         self._events.append(ManifestWritten(epoch=permit.epoch, now_ms=self._clock()))
 
-    def _notify(self, notice: Notify) -> None:
+    def _notify(self, notice: Notify[TaskAck]) -> None:
         assert self.newest is not None
         self._checkpoint_completed(self.newest)
-        self._statistics.completed(notice.completed, notice.size, (time.monotonic() - notice.since_s) * 1000)
+        acks = notice.acks.values()
+        self._statistics.completed(
+            notice.completed,
+            notice.size,
+            (time.monotonic() - notice.since_s) * 1000,
+            start_delay_ms=max((ack.start_delay_ms for ack in acks), default=0.0),
+            alignment_ms=max((ack.alignment_ms for ack in acks), default=0.0),
+            alignment_buffered_bytes=sum(ack.alignment_buffered_bytes for ack in acks),
+            overtaken=sum(ack.overtaken for ack in acks),
+            sync_ms=max((ack.sync_ms for ack in acks), default=0.0),
+            async_ms=max(notice.upload_ms, max((ack.snapshot_ms for ack in acks), default=0.0)),
+        )
         self._patient = notice.upload_ms < self._uploads.patience_ms
         if notice.asked is not None:
             answer_checkpoint(notice.asked, notice.completed)

@@ -344,7 +344,7 @@ class JobMaster:
         self._planned = PlannedEpoch(
             plan=plan, states=planned.states, started=started, admitted=self._admission.max_records
         )
-        self._checkpoints.begin(self._planned, asked)
+        self._checkpoints.begin(self._planned, asked, streaming=self.streaming)
         self.reach("before-run", epoch)
         return plan
 

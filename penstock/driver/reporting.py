@@ -72,6 +72,7 @@ def epoch_report(
         replayed_tasks=sum(ack.recovered == "replayed" for ack in acks.values()),
         vertices=list(of_vertex.values()),
         slots=sorted({ack.slot for ack in acks.values()}),
+        machines={ack.slot: dict(ack.machine) for ack in acks.values() if ack.machine},
         latency=latency or [],
         admitted=bounds.admitted,
         held_up=held_up,
@@ -164,7 +165,12 @@ def _subtask_columns(first: str, last: str, acks: list[TaskAck]) -> dict[str, li
         "state_entries": [ack.state_entries for ack in acks],
         "snapshot_bytes": [ack.snapshot_bytes for ack in acks],
         "snapshot_ms": [round(ack.snapshot_ms, 2) for ack in acks],
+        "idle_ms": [round(ack.idle_ms, 2) for ack in acks],
+        "start_delay_ms": [round(ack.start_delay_ms, 2) for ack in acks],
         "alignment_ms": [round(ack.alignment_ms, 2) for ack in acks],
+        "alignment_buffered_bytes": [ack.alignment_buffered_bytes for ack in acks],
+        "overtaken": [ack.overtaken for ack in acks],
+        "sync_ms": [round(ack.sync_ms, 2) for ack in acks],
         "slot": [ack.slot for ack in acks],
     }
 

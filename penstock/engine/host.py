@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.restore import contents_of
 from penstock.checkpoint.store import CheckpointStore
+from penstock.engine import machine
 from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.settings import JobSettings
 from penstock.engine.task import Task, TaskSettings
@@ -86,6 +87,8 @@ class HeldTask:
     busy: float = 0.0  # seconds of this epoch
     blocked: float = 0.0  # seconds of this epoch in which what it sent could not be carried away
     idle: float = 0.0  # seconds of this epoch in which nothing came, where that is known
+    start_delay_ms: float = 0.0  # from the plan of the next snapshot to its first barrier, where that is known
+    buffered_bytes: int = 0  # that came behind a barrier and waited for the others, where that is known
 
     @property
     def id(self) -> TaskId:
@@ -312,6 +315,12 @@ class TaskHost:
         with self.working(held):
             held.task.receive(channel, event)
 
+    def overtake(self, held: HeldTask, channel: int, barrier: Barrier, overtaken: Iterable[Event]) -> None:
+        """Hands a task a barrier before these events of its channel, which are on the way when its snapshot is taken."""
+        self.reach("barrier")
+        with self.working(held):
+            held.task.overtake(channel, barrier, overtaken)
+
     def read(self, held: HeldTask, part: SourceRanges) -> Iterator[None]:
         """A source reads a part of its splits, block by block."""
         blocks = iter(held.task.source_steps(part.ranges, part.finished))
@@ -357,13 +366,16 @@ class TaskHost:
                 "metrics": {name: asdict(metrics) for name, metrics in task.take_metrics().items()},
                 "state_entries": task.keyspace.entries(),
                 "recovered": held.recovered,
-                "alignment_ms": taken.alignment_ms,
+                "start_delay_ms": held.start_delay_ms,
+                "alignment_buffered_bytes": held.buffered_bytes,
                 "back_pressured_ms": held.blocked * 1000,
                 "busy_ms": held.busy * 1000,
                 "idle_ms": held.idle * 1000,
+                "machine": machine.figures(),
             },
         )
-        held.busy = held.blocked = held.idle = 0.0
+        held.busy = held.blocked = held.idle = held.start_delay_ms = 0.0
+        held.buffered_bytes = 0
         self.on_ended(held, taken)
 
     def acknowledge(self, held: HeldTask) -> int:
@@ -397,6 +409,8 @@ class TaskHost:
                     **written.saved,
                     committables=taken.committables,
                     overtaken=taken.overtaken,
+                    alignment_ms=taken.alignment_ms,
+                    sync_ms=taken.sync_ms,
                     snapshot_bytes=written.size,
                     snapshot_ms=(time.perf_counter() - started) * 1000,
                     slot=self.name,

@@ -86,8 +86,12 @@ class TaskAck(Acknowledgement):
     idle_ms: float = 0.0
     state_entries: int = 0
     snapshot_ms: float = 0.0
-    alignment_ms: float = 0.0
+    start_delay_ms: float = 0.0  # from the plan to the first barrier here
+    alignment_ms: float = 0.0  # from the first barrier to the last
+    alignment_buffered_bytes: int = 0  # that came meanwhile behind a barrier
+    sync_ms: float = 0.0  # of the snapshot, in which the task stood still
     recovered: str = "no"  # "restored" from a checkpoint, "replayed" after a rollback, or "no"
+    machine: Mapping[str, int] = field(default_factory=dict)  # memory of its process and host, see engine/machine.py
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,6 +115,7 @@ class EpochReport:
     replayed_tasks: int = 0
     vertices: list[dict[str, Any]] = field(default_factory=list)
     slots: list[str] = field(default_factory=list)
+    machines: dict[str, dict[str, int]] = field(default_factory=dict)  # by slot, see engine/machine.py
     latency: list[dict[str, Any]] = field(default_factory=list)  # for each source and sink, see driver/waiting.py
     admitted: int | None = None  # records each source might read
     held_up: bool = False  # it took longer than it should, or a source had more to read than it was given

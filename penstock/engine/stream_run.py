@@ -9,6 +9,7 @@ checkpoint, so nothing is retried from confirmed state in memory.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -57,6 +58,9 @@ class _Flow:
     held: HeldTask
     inputs: dict[int, deque[Event]]
     epoch: int  # the one it is in
+    barriers: dict[int, int] = field(default_factory=dict)  # by channel: how many are in `inputs`
+    came: dict[int, int] = field(default_factory=dict)  # by epoch: when its first barrier did
+    buffered: int = 0  # bytes that came behind a barrier since the last snapshot
     resting: bool = False  # the last barrier has passed: nothing follows, as things stand
     work: deque[_Work] = field(default_factory=deque)  # of a source, in order
     reading: Iterator[None] | None = None  # the work that it is at
@@ -87,6 +91,7 @@ class StreamRun:
         apart. `levels`: the tasks of these, None: of all. Call `start` when every other run can be sent to."""
         self.host, self._version, self._exchange = host, version, exchange
         self._plans: dict[int, EpochPlan] = {}
+        self._unaligned = host.mode is BarrierMode.UNALIGNED
         self._taken: dict[tuple[str, int], int] = {}  # of a loop by tail and epoch: what its head had taken
         self._flows: dict[TaskId, _Flow] = {}
         host.exchange, host.on_ended = exchange, self._epoch_ended
@@ -187,6 +192,9 @@ class StreamRun:
     def _expect(self, flow: _Flow, barrier: Barrier) -> None:
         """The snapshot of this barrier is about to be taken."""
         flow.held.plan = plan = self._plans[barrier.epoch]
+        came = flow.came.pop(barrier.epoch, flow.held.task.processing_time)
+        flow.held.start_delay_ms = max(0, came - plan.processing_time)
+        flow.held.buffered_bytes, flow.buffered = flow.buffered, 0
         self.host.expect_snapshot(flow.held, plan)
         for name, tail in flow.tails.items():
             tail.forget_first(flow.taken.get(name, 0) if name in flow.short else self._taken.pop((name, barrier.epoch)))
@@ -204,9 +212,16 @@ class StreamRun:
 
     # ---------------------------------------------------------------- steps
 
-    def offer(self, task: TaskId, channel: int, event: Event) -> None:
-        """An event has come on a channel."""
-        self._flows[task].inputs[channel].append(event)
+    def offer(self, task: TaskId, channel: int, event: Event, size: int = 0) -> None:
+        """An event of so many bytes has come on a channel."""
+        flow = self._flows[task]
+        flow.inputs[channel].append(event)
+        if isinstance(event, Barrier):
+            flow.barriers[channel] = flow.barriers.get(channel, 0) + 1
+            if event.epoch >= flow.epoch:  # unaligned, one of an epoch whose snapshot is taken may come
+                flow.came.setdefault(event.epoch, flow.held.task.processing_time)
+        elif flow.barriers.get(channel) or (flow.held.task.gate is not None and flow.held.task.gate.blocked(channel)):
+            flow.buffered += size
 
     def offer_feedback(self, loop: Loop, feedback: Feedback) -> None:
         """Records have come back to the head of a loop."""
@@ -215,6 +230,15 @@ class StreamRun:
     def waiting(self, task: TaskId, channel: int) -> int:
         """How many events are on a channel."""
         return len(self._flows[task].inputs[channel])
+
+    @property
+    def awaits_barriers(self) -> bool:
+        """A barrier was triggered that has not come on every channel."""
+        newest = max(self._plans, default=0)
+        return any(
+            flow.epoch <= newest or (flow.held.task.gate is not None and bool(flow.held.task.gate.open_epochs))
+            for flow in self._flows.values()
+        )
 
     @property
     def tasks(self) -> list[HeldTask]:
@@ -230,22 +254,51 @@ class StreamRun:
         steps: list[Step] = [(task, channel) for channel in flow.inputs if self._readable(flow, channel)]
         return [*steps, (task, None)] if flow.returned else steps
 
-    def run_through(self, task: TaskId) -> bool:
-        """Takes what has come on the task's channels, and back to it, as far as its gate allows. Whether there was anything."""
-        flow, any_taken = self._flows[task], False
-        more = True
-        while more:
+    def run_through(self, task: TaskId, until: float | None = None) -> bool:
+        """Takes what has come on the task's channels, and back to it, as far as its gate allows; stops when `until` of the
+        performance counter has passed. Whether there may be more."""
+        flow, out_of_time = self._flows[task], False
+        more, any_taken = True, False
+        while more and not out_of_time:
             more = False
-            while flow.returned:
+            for channel in [c for c, barriers in flow.barriers.items() if barriers] if self._unaligned else ():
+                while self._overtaking(flow, channel):  # before any record, of whatever channel
+                    self._take_next(flow, channel)
+                    any_taken = True
+            while flow.returned and not out_of_time:
                 self._take_back(flow)
                 any_taken = True
+                out_of_time = until is not None and time.perf_counter() >= until
             for channel, waiting in flow.inputs.items():
-                while waiting and self._readable(flow, channel):
-                    self.host.receive(flow.held, channel, waiting.popleft())
+                while not out_of_time and waiting and self._readable(flow, channel):
+                    self._take_next(flow, channel)
                     any_taken = more = True
+                    out_of_time = until is not None and time.perf_counter() >= until
         if any_taken:
             self.host.acknowledge(flow.held)
-        return any_taken
+        return out_of_time
+
+    def _take_next(self, flow: _Flow, channel: int) -> None:
+        """The next event of a channel; unaligned, its next barrier before the events in front of that."""
+        waiting = flow.inputs[channel]
+        if at := self._overtaking(flow, channel):
+            barrier = waiting[at]
+            assert isinstance(barrier, Barrier)
+            del waiting[at]
+            flow.barriers[channel] -= 1
+            self.host.overtake(flow.held, channel, barrier, list(itertools.islice(waiting, at)))
+            return
+        event = waiting.popleft()
+        if isinstance(event, Barrier):
+            flow.barriers[channel] -= 1
+        self.host.receive(flow.held, channel, event)
+
+    def _overtaking(self, flow: _Flow, channel: int) -> int:
+        """How many events the channel's next barrier goes before; 0: it stays where it is, or there is none."""
+        if not self._unaligned or not flow.barriers.get(channel):
+            return 0
+        at, barrier = next((i, e) for i, e in enumerate(flow.inputs[channel]) if isinstance(e, Barrier))
+        return 0 if at == 0 or self._held_back(flow, barrier) else at
 
     def _readable(self, flow: _Flow, channel: int) -> bool:
         waiting, gate = flow.inputs[channel], flow.held.task.gate
@@ -255,18 +308,19 @@ class StreamRun:
 
     def _held_back(self, flow: _Flow, barrier: Barrier) -> bool:
         """The driver's word of the barrier, or of what a loop's head has taken, may come later than the barrier itself."""
-        gate, unaligned = flow.held.task.gate, self.host.mode is BarrierMode.UNALIGNED
+        gate = flow.held.task.gate
         assert gate is not None
-        if unaligned and barrier.epoch in gate.open_epochs:
+        if self._unaligned and barrier.epoch in gate.open_epochs:
             return False  # its snapshot is taken
         plan = self._plans.get(barrier.epoch)
         if plan is None or any(
             (name, barrier.epoch) not in self._taken for name in flow.tails if name not in flow.short
         ):
             return True
-        if not unaligned or not plan.last:
+        if not self._unaligned or not (plan.last or plan.savepoint is not None):
             return False
-        # Unaligned: the last barrier is aligned, because there is no later epoch for what would come behind it.
+        # The last barrier is aligned, because there is no later epoch for what would come behind it, and a savepoint's, so that it
+        # holds no records on their way: it can be resumed at any parallelism.
         return any(not channel or channel[0] != barrier for channel in flow.inputs.values())
 
     def step(self, step: Step) -> None:
@@ -274,7 +328,7 @@ class StreamRun:
         task, channel = step
         flow = self._flows[task]
         if channel is not None:
-            self.host.receive(flow.held, channel, flow.inputs[channel].popleft())
+            self._take_next(flow, channel)
         elif flow.returned:
             self._take_back(flow)
         else:

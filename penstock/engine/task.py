@@ -43,6 +43,7 @@ from penstock.protocol.gate import (
     Record,
     SetIdle,
     TakeSnapshot,
+    Unaligned,
 )
 from penstock.protocol.ids import NodeId, TaskId
 from penstock.protocol.input_facts import is_of, renumbered, reopened, store
@@ -317,6 +318,12 @@ class Task:
             self._first_barriers.setdefault(event.epoch, time.perf_counter())
         self.execute(self.gate.receive(channel, event))
 
+    def overtake(self, channel: int, barrier: Barrier, overtaken: Iterable[Event]) -> None:
+        """A barrier goes before these events of its channel, which are received after it. Unaligned."""
+        assert isinstance(self.gate, Unaligned), "only unaligned barriers overtake"
+        self._first_barriers.setdefault(barrier.epoch, time.perf_counter())
+        self.execute(self.gate.overtake(channel, barrier, overtaken))
+
     def execute(self, instructions: Sequence[Instruction]) -> None:
         """Carries out what the gate says."""
         head = self.head
@@ -339,7 +346,7 @@ class Task:
                 case TakeSnapshot(barrier):
                     self.take_snapshot(barrier)
                 case ChannelsRecorded(barrier):
-                    self._open_snapshots.pop(barrier.epoch).complete = True
+                    self._all_barriers_came(barrier)
                 case _:
                     assert_never(instruction)
 
@@ -366,11 +373,8 @@ class Task:
 
     def take_snapshot(self, barrier: Barrier) -> None:
         """The barrier has come (on every channel, when aligned): end the epoch, snapshot, send the barrier on."""
+        began = time.perf_counter()
         self.before_snapshot(barrier)
-        arrived = self._first_barriers.pop(barrier.epoch, None)
-        alignment_ms = 0.0 if arrived is None else (time.perf_counter() - arrived) * 1000
-        # Unaligned, barriers of this epoch still come on other channels after the snapshot.
-        self._first_barriers = {e: at for e, at in self._first_barriers.items() if e > barrier.epoch}
         for operator in self.chain:
             operator.end_epoch()
         committables = {
@@ -384,7 +388,7 @@ class Task:
             contents=self.contents(full=self.full_snapshots) if barrier.checkpoint else None,
             committables=committables,
             complete=self.gate is None,
-            alignment_ms=alignment_ms,
+            sync_ms=(time.perf_counter() - began) * 1000,
         )
         if self.gate is not None:
             self._open_snapshots[barrier.epoch] = taken
@@ -392,6 +396,12 @@ class Task:
         for router in self._routers:
             router.broadcast(barrier)
         self.on_snapshot(taken)
+
+    def _all_barriers_came(self, barrier: Barrier) -> None:
+        taken = self._open_snapshots.pop(barrier.epoch)
+        taken.complete = True
+        if (arrived := self._first_barriers.pop(barrier.epoch, None)) is not None:
+            taken.alignment_ms = max(0.0, (time.perf_counter() - arrived) * 1000 - taken.sync_ms)
 
     full_snapshots = True  # the slot turns this off between compactions
 

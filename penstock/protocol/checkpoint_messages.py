@@ -63,7 +63,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """The barrier of `epoch` is on its way. `last`: as things stand no epoch follows."""
+    """The barrier of `epoch` is on its way. `last`: as things stand no epoch follows. `now_s`: the time-out counts from here; None:
+    from the end of the epoch, which takes as long as what it reads."""
 
     epoch: int
     checkpoint: bool
@@ -71,6 +72,7 @@ class Begun:
     asked: Asked | None = None
     planned: Any = None  # what the driver has to know of the epoch when it ends
     now_ms: int = 0
+    now_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,12 +257,13 @@ class Subsume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notify:
+class Notify(Generic[A]):
     """Checkpoint `completed` is complete: tell sources, statistics and who asked for it."""
 
     completed: int
     size: int
-    since_s: float  # when its epoch had ended
+    since_s: float  # when its barrier was sent, or its epoch had ended
+    acks: Mapping[TaskId, A]
     upload_ms: float
     asked: Asked | None
 
@@ -321,7 +324,7 @@ CheckpointInstruction: TypeAlias = (
     | CommitSinks
     | AwaitSinks
     | Subsume
-    | Notify
+    | Notify[A]
     | WriteSavepoint
     | Decline
     | Refuse

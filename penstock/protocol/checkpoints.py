@@ -7,7 +7,8 @@ are stored, the manifest is written, which is the instant of commit, the sinks c
       ─▶ WRITING ─ ManifestWritten ─▶ COMMITTING ─ SinksCommitted ─▶ WriteSavepoint? ─▶ EndRun? ─▶ the record is gone
 
 An epoch that is no checkpoint, and one whose checkpoint was declined, is WAITING: its output belongs to the next checkpoint that
-completes. The rules of docs/design/0006 are marked where they are kept:
+completes. A checkpoint can be declined while its barrier is still on the way; its epoch ends all the same. The rules of
+docs/design/0006 are marked where they are kept:
 
 1. A run ends only when the checkpoint of its last barrier is committed.       `_finish`, `_decline`
 2. A savepoint exists only when the output of its epoch is committed.          `_committed`
@@ -105,6 +106,8 @@ class _Record(Generic[A]):
     stage: Stage = Stage.RUNNING
     acks: dict[TaskId, A] = field(default_factory=dict)
     finished: bool = False
+    begun_s: float | None = None  # None: the time-out counts from its end
+    declined: bool = False  # before its epoch had ended
     ended_s: float = 0.0
     uploading: dict[TaskId, str] = field(default_factory=dict)  # task → the attempt whose snapshot is awaited
     stored: dict[TaskId, tuple[Any, ...]] = field(default_factory=dict)
@@ -239,6 +242,7 @@ class CheckpointMachine(Generic[A]):
             planned=event.planned,
             told=self.aborted,
             missing=set(self._tasks),
+            begun_s=event.now_s,
         )
         if event.checkpoint:
             self._triggered_ms = event.now_ms
@@ -310,10 +314,20 @@ class CheckpointMachine(Generic[A]):
 
     def _time_out(self, now_s: float) -> list[CheckpointInstruction[A]]:
         limit = self._rules.timeout_s
+        out: list[CheckpointInstruction[A]] = []
         for record in self._records.values():
-            if record.stage is Stage.STORING and now_s - record.ended_s > limit:
+            since = record.ended_s if record.begun_s is None else record.begun_s
+            if record.stage is Stage.STORING and now_s - since > limit:
                 record.give_up(record.uploading, f"not stored within {limit:g} s (execution.checkpointing.timeout)")
-        return self._advance()
+            late = record.stage is Stage.RUNNING and record.begun_s is not None and now_s - record.begun_s > limit
+            if late and record.checkpoint and not record.declined:
+                record.declined = True
+                missing = ", ".join(str(task) for task in sorted(record.missing)[:5])
+                why = f"not acknowledged within {limit:g} s (execution.checkpointing.timeout) by {missing}"
+                out += self._declined(record, why)
+                if isinstance(out[-1], FailJob):
+                    return out
+        return [*out, *self._advance()]
 
     def _advance(self) -> list[CheckpointInstruction[A]]:
         """Rule 5: the oldest checkpoint whose snapshots are all stored gets the permit for its manifest; no other does before
@@ -326,6 +340,9 @@ class CheckpointMachine(Generic[A]):
                 continue
             if record.uploading:
                 return out
+            if record.declined:
+                self._keep_aside(record)
+                continue
             lacking = self.chains.lacks_base(record.acks)
             if record.lost or lacking:
                 reason = "; ".join(f"{task}: {why}" for task, why in sorted(record.lost.items()))
@@ -362,8 +379,14 @@ class CheckpointMachine(Generic[A]):
     def _decline(self, record: _Record[A], reason: str) -> list[CheckpointInstruction[A]]:
         """What was stored stays part of its tasks' chains, a task that lost its snapshot writes a full one, and the output goes
         to the next checkpoint. Rule 1: a run that was to end with this barrier goes on, or goes back."""
+        self._keep_aside(record)
+        return self._declined(record, reason)
+
+    def _keep_aside(self, record: _Record[A]) -> None:
         record.stage = Stage.WAITING
         self.chains.keep(record.acks, record.stored)
+
+    def _declined(self, record: _Record[A], reason: str) -> list[CheckpointInstruction[A]]:
         self.aborted = (*self.aborted, record.epoch)
         out: list[CheckpointInstruction[A]] = [Decline(epoch=record.epoch, reason=reason)]
         if (asked := record.asked) is not None:
@@ -402,7 +425,8 @@ class CheckpointMachine(Generic[A]):
             Notify(
                 completed=record.epoch,
                 size=sum(record.sizes.values()),
-                since_s=record.ended_s,
+                since_s=record.ended_s if record.begun_s is None else record.begun_s,
+                acks=record.acks,
                 upload_ms=record.upload_ms,
                 asked=asked,
             ),

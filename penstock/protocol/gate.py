@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias, assert_never
@@ -265,21 +265,27 @@ class AtLeastOnce(_Overlapping):
 
 
 class Unaligned(_Overlapping):
-    """Plain Chandy–Lamport: first barrier → snapshot; what then comes on the other channels is channel state."""
+    """Plain Chandy–Lamport: first barrier → snapshot; what then comes on the other channels is channel state, and so is what a
+    barrier has overtaken on its own."""
 
     def receive(self, channel: int, event: Event) -> list[Instruction]:
         if not isinstance(event, Barrier):
             epochs = tuple(epoch for epoch, missing in sorted(self._missing.items()) if channel in missing)
             record = [Record(channel, event, epochs)] if epochs else []
             return [*record, *self._deliver(channel, event)]
-        self._accept(channel, event, self._missing)
+        return self.overtake(channel, event, ())
+
+    def overtake(self, channel: int, barrier: Barrier, overtaken: Iterable[Event]) -> list[Instruction]:
+        """The barrier has come, and goes before these events of its channel, which are received after it."""
+        self._accept(channel, barrier, self._missing)
         out: list[Instruction] = []
-        if event.epoch not in self._missing:
-            self._missing[event.epoch] = set(self.channels)
-            out.append(TakeSnapshot(event))
-        missing = self._missing[event.epoch]
+        if barrier.epoch not in self._missing:
+            self._missing[barrier.epoch] = set(self.channels)
+            out.append(TakeSnapshot(barrier))
+        out.extend(Record(channel, event, (barrier.epoch,)) for event in overtaken)
+        missing = self._missing[barrier.epoch]
         missing.discard(channel)
         if not missing:
-            del self._missing[event.epoch]
-            out.append(ChannelsRecorded(event))
+            del self._missing[barrier.epoch]
+            out.append(ChannelsRecorded(barrier))
         return out

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from penstock.driver.control import home
 from penstock.errors import ConfigurationError, JobDefinitionError, PenstockError
 
 
@@ -32,6 +33,11 @@ class UserProgram:
     py_files: tuple[str, ...] = ()
 
 
+def run_words(entry: str, arguments: Sequence[str], *, module: bool, pyflink: bool) -> list[str]:
+    """What is typed after `penstock run` and its other options."""
+    return [*(["--pyflink"] if pyflink else []), *(["-m"] if module else []), entry, *arguments]
+
+
 def run_program(program: UserProgram) -> None:
     """Run it as `__main__`, then wait for the jobs it started and did not wait for.
 
@@ -46,6 +52,8 @@ def run_program(program: UserProgram) -> None:
         pyflink.install()
     extend_path(program.py_files)
     code, file, package = _module_code(program.entry) if program.is_module else _script_code(program.entry)
+    told = run_words(program.entry, program.arguments, module=program.is_module, pyflink=program.pyflink)
+    home.this_program[:] = told
     main = ModuleType("__main__")
     main.__dict__.update({"__file__": file, "__package__": package, "__builtins__": __builtins__})
     sys.modules["__main__"] = main
@@ -89,7 +97,7 @@ def _script_code(path: str) -> tuple[CodeType, str, str | None]:
     except OSError as error:
         raise JobDefinitionError(f"the program {path!r} cannot be read: {error.strerror or error}") from error
     try:
-        return compile(source, path, "exec"), path, None
+        return compile(source, path, "exec", dont_inherit=True), path, None
     except SyntaxError as error:
         raise ProgramError(error.with_traceback(None)) from error
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from penstock.driver.control.rates import bottleneck
 from penstock.driver.control.resource_manager import SlotCount
+from penstock.service.documents.jobs import event_time
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NO_WATERMARK, _ENDED = -(2**63), 2**63 - 1
@@ -20,11 +21,11 @@ METRICS: Final = (
     ("penstock_job_restarts_total", "counter", "Times the job went back to a checkpoint."),
     ("penstock_job_drivers_total", "counter", "Driver processes the job has had."),
     ("penstock_job_epochs_total", "counter", "Epochs completed."),
-    ("penstock_job_records_in_total", "counter", "Records read by all sources."),
+    ("penstock_job_records_in_total", "counter", "Records read by all sources; those of a repeated epoch again."),
     ("penstock_job_records_out_total", "counter", "Records that reached sinks."),
     ("penstock_job_late_records_dropped_total", "counter", "Records dropped as late by windows."),
     ("penstock_job_epoch_duration_seconds", "gauge", "The last epoch, from its plan to after its commit."),
-    ("penstock_job_watermark_seconds", "gauge", "The smallest watermark of any vertex, seconds since 1970."),
+    ("penstock_job_watermark_seconds", "gauge", "The event time at the job's ends, seconds since 1970."),
     ("penstock_latency_seconds", "gauge", "From a source's plan of an epoch to a sink's commit of it; label quantile."),
     ("penstock_checkpoints_completed_total", "counter", "Checkpoints and savepoints completed."),
     ("penstock_checkpoints_failed_total", "counter", "Checkpoints that were begun and not completed."),
@@ -81,7 +82,9 @@ def _slot_samples(slots: SlotCount) -> Iterator[Sample]:
 
 def _job_samples(facts: Mapping[str, Any]) -> Iterator[Sample]:
     job = {"job_id": facts["job_id"], "job_name": facts["name"]}
-    totals, checkpoints = facts["totals"], facts["checkpoints"]
+    checkpoints, repeated = facts["checkpoints"], facts.get("repeated", {})
+    # A counter never goes back: what was repeated is in it.
+    totals = {name: count + repeated.get(name, 0) for name, count in facts["totals"].items()}
     yield "penstock_job_state", {**job, "state": facts["state"]}, 1
     yield "penstock_job_start_time_seconds", job, facts["start_ms"] / 1000
     yield "penstock_job_restarts_total", job, sum(step["state"] == "RESTARTING" for step in facts["transitions"])
@@ -94,8 +97,9 @@ def _job_samples(facts: Mapping[str, Any]) -> Iterator[Sample]:
         yield "penstock_job_epoch_duration_seconds", job, facts["epochs"][-1]["duration_ms"] / 1000
         if (admitted := facts["epochs"][-1].get("admitted")) is not None:
             yield "penstock_epoch_admitted_records", job, admitted
-    if facts["watermark"] is not None:
-        yield "penstock_job_watermark_seconds", job, facts["watermark"] / 1000
+    reached = event_time(facts)
+    if reached is not None and reached < _ENDED:
+        yield "penstock_job_watermark_seconds", job, reached / 1000
     for pair in facts.get("latency", ()):  # absent in facts of an older version
         for quantile, name in (("0.5", "p50_ms"), ("0.99", "p99_ms")):
             labels = {**job, "source": pair["source"], "sink": pair["sink"], "quantile": quantile}
@@ -134,8 +138,9 @@ def _vertex_samples(job: dict[str, str], vertex: Mapping[str, Any]) -> Iterator[
         for index in range(vertex["parallelism"])
     ]
     for name, column, divisor in _COLUMNS:
+        repeated = columns.get(column.replace("records_", "repeated_"), ()) if column.startswith("records_") else ()
         for index, value in enumerate(columns.get(column, ())):
-            yield name, labels[index], value / divisor
+            yield name, labels[index], (value + (repeated[index] if repeated else 0)) / divisor
     for index, label in enumerate(labels):
         yield "penstock_subtask_busy_ratio", label, vertex["rates"]["busy"][index]
         yield "penstock_subtask_back_pressured_ratio", label, vertex["rates"]["back_pressured"][index]

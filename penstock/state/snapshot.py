@@ -32,7 +32,8 @@ class SnapshotTaken:
     committables: dict[str, list[Any]]  # by sink
     complete: bool  # False while channel state is still being recorded (unaligned)
     overtaken: int = 0  # records that were on the way here when the barrier passed them (unaligned)
-    alignment_ms: float = 0.0  # from the barrier's first arrival on a channel to the snapshot
+    alignment_ms: float = 0.0  # from the barrier's first arrival on a channel to the last
+    sync_ms: float = 0.0  # that the task stood still for it
 
 
 def grouped(tables: Iterator[TableDelta], entries: int) -> Iterator[list[TableDelta]]:

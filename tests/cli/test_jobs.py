@@ -58,6 +58,10 @@ def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
     states = command("state", detached)
     assert ("newest", "reduce", "reducing") in [tuple(line.split()) for line in states.stdout.splitlines()]
     assert f"penstock state {detached[:8]} newest reduce" in states.stderr
+    assert "splits" not in states.stdout, "what the engine keeps for itself"
+    assert "splits" in command("state", "--all", detached).stdout
+    only = command("state", detached, "numbers")
+    assert "penstock state --all" in only.stderr
     entries = json.loads(command("state", "from", "newest", "reduce", "--json").stdout)
     assert sorted(int(entry["key"]) for entry in entries["entries"]) == list(range(10))
     absent = command("state", detached, "newest", "absent")
@@ -173,6 +177,7 @@ def test_a_dispatcher_runs_what_the_command_uploads(home: Path, path: Path) -> N
         assert "the program's words" in command("log", "uploaded", environment=reach).stdout
         stopped = command("stop", "uploaded", "--drain", environment=reach)
         assert stopped.returncode == 0, stopped.stderr
+        assert f"{path.name} uploaded\n" in stopped.stderr, "the hint names what was uploaded"
         assert Path(stopped.stdout.strip().removeprefix("file://")).is_dir()
         assert command("ui", "--no-open").stdout.strip() == f"{endpoint.address}/#token=s3cret"
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,15 @@ import pytest
 from penstock.cli import output
 from penstock.cli.run import upload_name
 from penstock.cli.targets import dispatcher_at
+from penstock.common.configuration import GlobalConfiguration
+from penstock.common.options import ControlOptions
 from penstock.driver.control.answers import Answer
 from penstock.driver.control.home import JobHome
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.service.endpoint import UnreachableError
 from penstock.service.program import UserProgram
 from penstock.service.submission import Submission, facts_without_a_job
-from tests.cli.programs import command
+from tests.cli.programs import ROOT, command
 from tests.driver.jobs import eventually
 from tests.service.programs import ENDLESS, program
 
@@ -42,6 +46,35 @@ def test_a_name_is_meant_before_the_beginning_of_an_id(home: Path) -> None:
     named = _told(home, "a" * 32, "b")
     assert named in command("info", "b").stdout
     assert "another" in command("info", "b0").stdout
+
+
+def test_a_job_that_there_is_not_may_be_a_misspelt_one(home: Path) -> None:
+    _told(home, "a" * 32, "clickstream")
+    assert "did you mean 'clickstream'?" in command("info", "clikstream").stderr
+    assert "did you mean" not in command("info", "something else").stderr
+
+
+def _is_hinted(job: str, words: str) -> bool:
+    return words in command("checkpoints", job).stderr
+
+
+def test_a_hint_names_the_program_that_was_run_also_if_python_ran_it(home: Path, tmp_path: Path) -> None:
+    path = program(tmp_path, "to be stopped.py", ENDLESS)
+    own = GlobalConfiguration.to_environment({ControlOptions.HOME.key: str(home)})
+    environment = {**os.environ, **own, "PENSTOCK_RUNTIME": "embedded", "PYTHONPATH": str(ROOT)}
+    for words, hinted in (
+        (
+            ["-m", "penstock.cli", "run", "--pyflink", "--runtime", "embedded", str(path), "one"],
+            f"--pyflink '{path}' one",
+        ),
+        ([str(path), "two"], f"'{path}' two"),
+    ):
+        running = subprocess.Popen([sys.executable, *words], env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        try:
+            eventually(partial(_is_hinted, words[-1], f" {hinted}\n"), f"{hinted} is hinted")
+        finally:
+            running.kill()
+            running.wait(30)
 
 
 def test_names_are_shown_as_they_are_but_not_at_any_length(home: Path) -> None:

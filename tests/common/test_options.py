@@ -229,7 +229,7 @@ def test_a_value_is_checked_even_where_nobody_would_read_it() -> None:
         "execution.checkpointing.interval-during-backlog",
         "state.backend.rocksdb.memory.fixed-per-tm",
         "state.backend.rocksdb.log.dir",
-        "execution.checkpointing.unaligned",
+        "execution.checkpointing.unaligned.forced",
         "cleanup-strategy.fixed-delay.delay",
         "metrics.reporter.mine.factory.class",
         "table.exec.state.ttl",

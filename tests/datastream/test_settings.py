@@ -41,6 +41,7 @@ def test_checkpoint_settings_are_given_back() -> None:
     assert config.is_externalized_checkpoints_enabled()
     assert config.get_aligned_checkpoint_timeout() == Duration.of_seconds(1)
     assert config.is_force_unaligned_checkpoints()
+    assert config.to_settings()["execution.checkpointing.unaligned.enabled"] == "true"
     assert not config.disable_unaligned_checkpoints().is_unaligned_checkpoints_enabled()
 
 

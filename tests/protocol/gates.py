@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from penstock.protocol.events import Data, Event
+from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import (
     AdvanceWatermark,
     BarrierMode,
@@ -17,6 +17,7 @@ from penstock.protocol.gate import (
     Record,
     SetIdle,
     TakeSnapshot,
+    Unaligned,
 )
 
 
@@ -38,6 +39,11 @@ class Subject:
         for instruction in instructions:
             self._carry_out(instruction)
         return instructions
+
+    def overtake(self, channel: int, barrier: Barrier, overtaken: Iterable[Event]) -> None:
+        assert isinstance(self.gate, Unaligned)
+        for instruction in self.gate.overtake(channel, barrier, overtaken):
+            self._carry_out(instruction)
 
     def feed(self, *arrivals: tuple[int, Event]) -> None:
         for channel, event in arrivals:

@@ -260,6 +260,44 @@ def test_a_checkpoint_that_is_not_stored_in_time_is_declined() -> None:
     assert "not stored within 5 s" in out.reason
 
 
+def test_a_checkpoint_whose_barrier_is_too_long_on_its_way_is_declined_and_its_epoch_ends_all_the_same() -> None:
+    checkpoints = machine(timeout_s=5.0, tolerable_failures=1)
+    checkpoints.handle(Begun(epoch=1, checkpoint=True, now_s=100.0, asked=asked(Purpose.CHECKPOINT)))
+    checkpoints.handle(Acknowledged(ack=Ack(task=A, epoch=1, handle=State("a"), committables={"sink": ["1"]})))
+    assert checkpoints.handle(TimePassed(now_s=104.0)) == []
+    declined, refused = checkpoints.handle(TimePassed(now_s=106.0))
+    assert isinstance(declined, Decline)
+    assert f"not acknowledged within 5 s (execution.checkpointing.timeout) by {B}" in declined.reason
+    assert isinstance(refused, Refuse)
+    assert checkpoints.aborted == (1,), "listeners hear of it"
+    assert checkpoints.handle(TimePassed(now_s=120.0)) == [], "once"
+    assert kinds(checkpoints.handle(Acknowledged(ack=Ack(task=B, epoch=1, handle=State("b"))))) == ["EpochEnded"]
+    assert checkpoints.handle(Ended(epoch=1, finished=False, now_s=121.0)) == []
+    permit = permit_of(run(checkpoints, 2, now_s=121.0))
+    assert permit.committables["sink"][0] == "1", "its output goes with the next checkpoint"
+
+
+def test_barriers_that_come_too_late_count_as_failures_until_the_job_fails() -> None:
+    checkpoints = machine(timeout_s=5.0, tolerable_failures=1)
+    checkpoints.handle(Begun(epoch=1, checkpoint=True, now_s=100.0))
+    checkpoints.handle(Begun(epoch=2, checkpoint=True, now_s=101.0))
+    checkpoints.handle(Begun(epoch=3, checkpoint=False, now_s=101.0))
+    assert kinds(checkpoints.handle(TimePassed(now_s=105.5))) == ["Decline"]
+    assert kinds(checkpoints.handle(TimePassed(now_s=107.0))) == ["Decline", "FailJob"]
+
+
+def test_the_snapshots_of_a_checkpoint_that_was_declined_on_the_way_are_what_the_next_builds_on() -> None:
+    checkpoints = machine(timeout_s=5.0, tolerable_failures=1)
+    checkpoints.handle(Begun(epoch=1, checkpoint=True, now_s=100.0))
+    checkpoints.handle(TimePassed(now_s=106.0))
+    acknowledge(checkpoints, 1)
+    checkpoints.handle(Ended(epoch=1, finished=False, now_s=106.0))
+    checkpoints.handle(Begun(epoch=2, checkpoint=True, now_s=107.0))
+    acknowledge(checkpoints, 2, full=False)
+    permit = permit_of(checkpoints.handle(Ended(epoch=2, finished=False, now_s=107.0)))
+    assert [state.name for state in permit.chains[A]] == [f"1/{A}", f"2/{A}"]
+
+
 def test_a_delta_that_builds_on_a_lost_snapshot_is_not_part_of_a_checkpoint() -> None:
     checkpoints = machine(tolerable_failures=5)
     declined(checkpoints, 1)

@@ -88,6 +88,27 @@ def test_unaligned_records_one_event_for_every_epoch_under_way() -> None:
     assert subject.complete == [1, 2]
 
 
+def test_what_an_unaligned_barrier_overtakes_is_recorded_and_processed_behind_it_without_being_recorded_again() -> None:
+    subject = Subject(2, BarrierMode.UNALIGNED)
+    subject.receive(C, Data("c1"))
+    subject.overtake(B, Barrier(1), [Data(5), Watermark(7)])
+    assert subject.snapshots == {1: ["c1"]}
+    subject.feed((B, Data(5)), (B, Watermark(7)), (B, Data(6)))
+    assert subject.channel_state[1] == [(B, Data(5)), (B, Watermark(7))]
+    subject.overtake(C, Barrier(1), [Data("c2")])
+    assert subject.channel_state[1] == [(B, Data(5)), (B, Watermark(7)), (C, Data("c2"))]
+    assert subject.complete == [1]
+    assert subject.state == ["c1", 5, 6]
+
+
+def test_an_event_that_two_barriers_overtake_is_on_the_way_in_both() -> None:
+    subject = Subject(1, BarrierMode.UNALIGNED)
+    subject.overtake(B, Barrier(1), [Data(5)])
+    subject.overtake(B, Barrier(2), [Data(5), Data(6)])
+    assert (subject.recorded(1), subject.recorded(2)) == ([5], [5, 6])
+    assert subject.complete == [1, 2]
+
+
 def test_a_buffer_is_released_only_up_to_the_next_barrier_in_it() -> None:
     subject = Subject(2, BarrierMode.EXACTLY_ONCE)
     subject.feed((B, Barrier(1)), (B, Data(6)), (B, Barrier(2)), (B, Data(7)))

@@ -262,10 +262,12 @@ def test_states_of_the_newest_checkpoint_are_listed(rest: httpx.Client, dispatch
     job_id = dispatcher.submit(
         UserProgram(entry=str(program(tmp_path, "job.py", ENDLESS))), {}, runtime="embedded", folder=str(tmp_path)
     )
-    expected = {"uid": "newest", "name": "reduce", "kind": "reducing"}
+    expected = {"uid": "newest", "name": "reduce", "kind": "reducing", "internal": False}
     eventually(
         lambda: expected in rest.get(f"/jobs/{job_id}/states").json().get("states", []), "a checkpoint with state"
     )
+    internal = [each["name"] for each in _get(rest, f"/jobs/{job_id}/states")["states"] if each["internal"]]
+    assert "splits" in internal
     rest.patch(f"/jobs/{job_id}")
     eventually(lambda: _get(rest, f"/jobs/{job_id}/status")["status"] == "CANCELED", "it ends")
 

@@ -96,7 +96,9 @@ def test_a_job_is_submitted_watched_saved_rescaled_stopped_and_resumed(
 
     # Some of a state's entries, one key's, and the server's words when that cannot be.
     page.get_by_role("link", name="State").click()
-    expect(page.locator("select[name=state] option").last).to_contain_text("operator")  # keyed ones come first
+    expect(page.locator("select[name=state] option")).to_have_text(
+        "newest · reduce (reducing)"
+    )  # nothing of the engine's
     expect(page.get_by_role("status").filter(has_text="10 entries")).to_be_visible()
     expect(page.get_by_role("status").locator("tbody tr")).to_have_count(10)
     shoot(page, "state")
@@ -232,6 +234,19 @@ def test_a_sink_whose_commits_are_slow_is_not_shown_as_idle(chromium: Browser, d
     assert "committing 80 %" in words
     assert "+31" in words, "slots that do not fit into the box"
     assert "bottleneck" in words
+
+
+_HELD_BACK = """async () => {
+  const { notes } = await import("./job.js");
+  const job = { vertices: [], epochs: [], drivers: 1, "held-back": [{ name: "clicks", subtasks: [1, 2], of: 4 }] };
+  return notes(job, null).flat(9).filter((note) => note).map((note) => note.textContent);
+}"""
+
+
+def test_a_source_that_holds_event_time_back_is_named(chromium: Browser, dispatcher: Endpoint) -> None:
+    page, _ = open_page(chromium, dispatcher)
+    [note] = page.evaluate(_HELD_BACK)
+    assert note.startswith("Event time has not begun: clicks has no watermark in 2 of its 4 subtasks")
 
 
 _NOTICE = """async () => {

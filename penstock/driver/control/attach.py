@@ -14,7 +14,7 @@ from penstock.common.options import ControlOptions
 from penstock.driver.control.control import JobControl
 from penstock.driver.control.control_server import ControlServer
 from penstock.driver.control.facts import FactsRecorder
-from penstock.driver.control.home import JobFolder, JobHome, this_process
+from penstock.driver.control.home import JobFolder, JobHome, how_to_run, this_process
 from penstock.driver.control.resource_manager import ResourceManager
 from penstock.engine.messages import EpochReport
 
@@ -80,6 +80,8 @@ class Attachment:
             runtime=job.settings.runtime,
             storage_url=None if master.storage is None else master.storage.url,
             process=this_process(),
+            program=how_to_run(),
+            execution=master.execution,
             statistics=getattr(client, "checkpoint_statistics", None),
             accumulators=lambda: client.get_accumulators().result(),
             notices=master.notices.to_json,

@@ -16,14 +16,14 @@ import hashlib
 import reprlib
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from penstock.common.secrets import hide_secrets
 from penstock.common.time import now_ms
 from penstock.driver.checkpoint_statistics import CheckpointRecord, CheckpointStatistics
-from penstock.driver.control.rates import WINDOW_MS, committing, vertex_rates
+from penstock.driver.control.rates import committing, recent_reports, vertex_rates
 from penstock.engine.messages import EpochReport
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.iterations import feedback_edges
@@ -101,8 +101,18 @@ _EPOCHS = 300
 _CHECKPOINTS = 50
 _DETAILED_CHECKPOINTS = 10
 _TOTALS = ("records_in", "records_out", "busy_ms", "back_pressured_ms")
+# Counted once, with where it is noted how much was repeated. The time that repeated work took was spent all the same.
+_COUNTED_ONCE = {"records_in": "repeated_in", "records_out": "repeated_out"}
+_MARKS = 5
 _IN_SUMMARY = ("id", "records_in", "records_out", "busy_ms", "back_pressured_ms", "commit_ms", "watermark")
 _CHECKPOINT_COLUMNS = ("snapshot_bytes", "snapshot_ms", "alignment_ms")
+_MEASURED_BY_SOME = (
+    "start_delay_ms",
+    "alignment_buffered_bytes",
+    "alignment_persisted_bytes",
+    "sync_ms",
+    "async_ms",
+)  # runtimes
 
 
 def vertex_key(vertex: JobVertex) -> str:
@@ -123,6 +133,8 @@ class FactsRecorder:
         runtime: str,
         storage_url: str | None,
         process: Mapping[str, Any],
+        program: Sequence[str] = (),
+        execution: Mapping[str, str] | None = None,
         statistics: Callable[[], CheckpointStatistics] | None = None,
         accumulators: Callable[[], Mapping[str, Any]] = dict,
         notices: Callable[[], list[dict[str, Any]]] = list,
@@ -136,6 +148,8 @@ class FactsRecorder:
             "configuration": hide_secrets(configuration),
             "job_folder": storage_url,
             "process": dict(process),
+            "program": list(program),
+            **(execution or {}),
         }
         self._storage_url, self._statistics, self._accumulators = storage_url, statistics, accumulators
         self._notices = notices
@@ -145,6 +159,9 @@ class FactsRecorder:
         self._reports: deque[EpochReport] = deque(maxlen=_EPOCHS)
         self._totals: dict[int, dict[str, list[float]]] = {}
         self._job_totals = {"records_in": 0, "records_out": 0, "epochs": 0, "late_dropped": 0}
+        self._repeated = dict.fromkeys(self._job_totals, 0)
+        self._last_epoch = 0
+        self._marks: deque[dict[str, Any]] = deque([self._mark(0)], maxlen=_MARKS)  # what was counted at checkpoints
         self._checkpoints: deque[dict[str, Any]] = deque(maxlen=_CHECKPOINTS)
         self._counts = {"completed": 0, "failed": 0, "restored": 0}
         self._restored: dict[str, Any] | None = None
@@ -160,7 +177,10 @@ class FactsRecorder:
             self._drivers = facts["drivers"] + 1
             self._job_totals.update(facts["totals"])
             for vertex in facts["vertices"]:
-                self._totals[vertex["id"]] = {name: list(vertex["subtasks"][name]) for name in _TOTALS}
+                self._totals[vertex["id"]] = _totals_of(vertex["subtasks"], vertex["parallelism"])
+            self._repeated.update(facts.get("repeated", {}))
+            counted = facts.get("counted", {"epoch": 0, "at": []})  # facts of earlier versions do not tell
+            self._last_epoch, self._marks = counted["epoch"], deque(counted["at"], maxlen=_MARKS)
             self._checkpoints.extend(facts["checkpoints"]["history"])
             self._counts.update(facts["checkpoints"]["counts"])
             self._restored = facts["checkpoints"]["restored"]
@@ -174,6 +194,9 @@ class FactsRecorder:
         with self._lock:
             if report.restored_tasks and (not self._reports or report.job_attempt != self._reports[-1].job_attempt):
                 self._note_restore(report)
+            if report.epoch <= self._last_epoch:
+                self._uncount(report.epoch)
+            self._last_epoch = report.epoch
             self._reports.append(report)
             self._job_totals["records_in"] += report.records_in
             self._job_totals["records_out"] += report.records_out
@@ -184,6 +207,28 @@ class FactsRecorder:
             if report.checkpoint:
                 self._counts["completed"] += 1
                 self._checkpoints.append(self._checkpoint(report))
+                self._marks.append(self._mark(report.epoch))
+
+    def _mark(self, epoch: int) -> dict[str, Any]:
+        records = {str(v): {name: list(totals[name]) for name in _COUNTED_ONCE} for v, totals in self._totals.items()}
+        return {"epoch": epoch, "totals": dict(self._job_totals), "vertices": records}
+
+    def _uncount(self, epoch: int) -> None:
+        """The job went back to a checkpoint, and runs this epoch again: what was counted since then is counted anew."""
+        while self._marks and self._marks[-1]["epoch"] >= epoch:
+            self._marks.pop()
+        if not self._marks:  # it went back further than is remembered
+            return
+        for name, count in self._marks[-1]["totals"].items():
+            self._repeated[name] += self._job_totals[name] - count
+            self._job_totals[name] = count
+        for vertex, totals in self._totals.items():
+            counted = self._marks[-1]["vertices"].get(str(vertex), {})
+            for name, repeated in _COUNTED_ONCE.items():
+                before = counted.get(name, ())
+                before = before if len(before) == len(totals[name]) else [0] * len(totals[name])  # or rescaled since
+                totals[repeated] = [r + t - b for r, t, b in zip(totals[repeated], totals[name], before, strict=True)]
+                totals[name] = list(before)
 
     def _note_restore(self, report: EpochReport) -> None:
         """The first epoch after a start from a checkpoint, or after going back to one."""
@@ -195,10 +240,10 @@ class FactsRecorder:
     def _add_totals(self, vertex: Mapping[str, Any]) -> None:
         totals = self._totals.get(vertex["id"])
         if totals is None or len(totals["records_in"]) != vertex["parallelism"]:  # the first epoch, or rescaled
-            totals = self._totals[vertex["id"]] = {name: [0] * vertex["parallelism"] for name in _TOTALS}
-        for name, sums in totals.items():
+            totals = self._totals[vertex["id"]] = _totals_of({}, vertex["parallelism"])
+        for name in _TOTALS:
             for subtask, value in enumerate(vertex["subtasks"][name]):
-                sums[subtask] += value
+                totals[name][subtask] += value
 
     def _checkpoint(self, report: EpochReport) -> dict[str, Any]:
         for older in list(self._checkpoints)[: -_DETAILED_CHECKPOINTS + 1]:
@@ -215,6 +260,7 @@ class FactsRecorder:
             "subtasks": sum(vertex["parallelism"] for vertex in report.vertices),
             "vertices": {
                 str(vertex["id"]): {name: vertex["subtasks"][name] for name in _CHECKPOINT_COLUMNS}
+                | {name: vertex["subtasks"][name] for name in _MEASURED_BY_SOME if name in vertex["subtasks"]}
                 for vertex in report.vertices
             },
         }
@@ -252,7 +298,7 @@ class FactsRecorder:
             }
             transitions = [*self._earlier["transitions"], *life["transitions"]]
             ended = life["state"] in ("FINISHED", "FAILED", "CANCELED")
-            recent = [] if ended else [r for r in reports if r.wall_ms > now - WINDOW_MS]
+            recent = [] if ended else recent_reports(reports, now)
             return {
                 **self._fixed,
                 "name": graph.job.job_name,
@@ -266,7 +312,10 @@ class FactsRecorder:
                 "max_parallelism": graph.job.max_parallelism,
                 "slots": graph.slots,
                 "slot_processes": reports[-1].slots if reports else [],
+                "machines": reports[-1].machines if reports else {},
                 "totals": dict(self._job_totals),
+                "repeated": dict(self._repeated),
+                "counted": {"epoch": self._last_epoch, "at": list(self._marks)},
                 "watermark": reports[-1].watermark if reports else None,
                 "latency": reports[-1].latency if reports else [],
                 "vertices": [self._vertex(v, reports, recent, now) for v in graph.job.vertices.values()],
@@ -282,11 +331,11 @@ class FactsRecorder:
             }
 
     def _vertex(
-        self, vertex: JobVertex, reports: list[EpochReport], recent: list[EpochReport], now: int
+        self, vertex: JobVertex, reports: list[EpochReport], recent: Sequence[EpochReport], now: int
     ) -> dict[str, Any]:
         totals = self._totals.get(vertex.id)
         if totals is None or len(totals["records_in"]) != vertex.parallelism:
-            totals = {name: [0] * vertex.parallelism for name in _TOTALS}
+            totals = _totals_of({}, vertex.parallelism)
         last = next((v for v in reports[-1].vertices if v["id"] == vertex.id), None) if reports else None
         latest = {} if last is None or last["parallelism"] != vertex.parallelism else last["subtasks"]
         return {
@@ -319,6 +368,10 @@ class FactsRecorder:
         }
 
 
+def _totals_of(subtasks: Mapping[str, list[float]], parallelism: int) -> dict[str, list[float]]:
+    return {name: list(subtasks.get(name, [0] * parallelism)) for name in (*_TOTALS, *_COUNTED_ONCE.values())}
+
+
 def _user_metrics(vertex: Mapping[str, Any] | None, parallelism: int) -> list[dict[str, float]]:
     """What the user's functions measure: for each subtask, by `uid.name`."""
     found: list[dict[str, float]] = [{} for _ in range(parallelism)]
@@ -333,7 +386,9 @@ def _user_metrics(vertex: Mapping[str, Any] | None, parallelism: int) -> list[di
 def _summary(report: EpochReport) -> dict[str, Any]:
     """An epoch without its subtasks, for a timeline."""
     summary = {
-        f.name: getattr(report, f.name) for f in fields(report) if f.name not in ("vertices", "slots", "latency")
+        f.name: getattr(report, f.name)
+        for f in fields(report)
+        if f.name not in ("vertices", "slots", "machines", "latency")
     }
     summary["vertices"] = [{name: v[name] for name in _IN_SUMMARY} for v in report.vertices]
     return summary

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,22 @@ class JobFolder:
     def remove_control(self) -> None:
         """The driver no longer listens."""
         (self.path / "control.json").unlink(missing_ok=True)
+
+
+# What is typed after `penstock run` for the program of this process; empty: Python itself runs it.
+this_program: list[str] = []
+
+
+def how_to_run() -> list[str]:
+    """What is typed after `penstock run` to run this process's program again; empty where there is no such program, as in an
+    interactive session. Arguments that are secrets have no place on a command line."""
+    if this_program:
+        return list(this_program)
+    main = sys.modules.get("__main__")
+    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if spec is not None:  # python -m
+        return ["-m", spec.name.removesuffix(".__main__"), *sys.argv[1:]]
+    return [] if file is None or not file.endswith(".py") else [os.path.abspath(file), *sys.argv[1:]]
 
 
 def this_process() -> dict[str, Any]:

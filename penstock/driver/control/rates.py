@@ -13,23 +13,34 @@ HIGH, LOW = 0.5, 0.1
 _MOSTLY = 0.5
 
 
+def recent_reports(reports: Sequence[EpochReport], now_ms: int) -> Sequence[EpochReport]:
+    """Those of the last seconds; where an epoch takes longer than that, the last one, so that a job whose next epoch is long
+    is not taken for one that does nothing."""
+    return [r for r in reports if r.wall_ms > now_ms - WINDOW_MS] or reports[-1:]
+
+
 def vertex_rates(
     recent: Sequence[EpochReport], vertex_id: int, parallelism: int, now_ms: int
 ) -> dict[str, list[float]]:
     """For each subtask: records a second in and out, and the part of the time it was busy, back-pressured or idle.
 
-    The time is that of the reports, not of the epochs alone: a subtask that waits for the next epoch is idle.
+    The time is that of the reports, not of the epochs alone: a subtask that waits for the next epoch is idle. A runtime whose
+    subtasks run all the time measures `idle_ms`, too: then the parts are of what was measured.
     """
-    sums = {name: [0.0] * parallelism for name in ("records_in", "records_out", "busy_ms", "back_pressured_ms")}
+    names = ("records_in", "records_out", "busy_ms", "back_pressured_ms", "idle_ms")
+    sums = {name: [0.0] * parallelism for name in names}
     for report in recent:
         for vertex in report.vertices:
             if vertex["id"] == vertex_id and vertex["parallelism"] == parallelism:
                 for name, totals in sums.items():
-                    for subtask, value in enumerate(vertex["subtasks"][name]):
+                    for subtask, value in enumerate(vertex["subtasks"].get(name, ())):
                         totals[subtask] += value
     span_ms = _span_ms(recent, now_ms)
-    busy = [min(1.0, value / span_ms) for value in sums["busy_ms"]]
-    pressed = [min(1.0 - b, value / span_ms) for b, value in zip(busy, sums["back_pressured_ms"], strict=True)]
+    parts = zip(sums["busy_ms"], sums["back_pressured_ms"], sums["idle_ms"], strict=True)
+    spans = [sum(measured) if measured[-1] > 0 else span_ms for measured in parts]
+    busy = [min(1.0, value / span) for value, span in zip(sums["busy_ms"], spans, strict=True)]
+    waited = zip(busy, sums["back_pressured_ms"], spans, strict=True)
+    pressed = [min(1.0 - b, value / span) for b, value, span in waited]
     return {
         "records_in_per_second": [round(value * 1000 / span_ms, 3) for value in sums["records_in"]],
         "records_out_per_second": [round(value * 1000 / span_ms, 3) for value in sums["records_out"]],
@@ -59,7 +70,7 @@ def level_of(ratio: float) -> str:
 
 def bottleneck(facts: Mapping[str, Any]) -> str | None:
     """The key of the vertex that holds the job up; None unless epochs of most of the last seconds were held up by one."""
-    epochs = [e for e in facts["epochs"] if e["wall_ms"] > facts["now_ms"] - WINDOW_MS]
+    epochs = [e for e in facts["epochs"] if e["wall_ms"] > facts["now_ms"] - WINDOW_MS] or facts["epochs"][-1:]
     if facts["state"] != "RUNNING" or not epochs:
         return None
     blamed: dict[int, float] = {}

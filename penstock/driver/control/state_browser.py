@@ -16,6 +16,7 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.checkpoint.state_data import Read, StateEntry
 from penstock.driver.control.answers import Answer, refuse
 from penstock.errors import NoCheckpointError, PenstockError
+from penstock.state.operator_lists import ENGINE_UNION
 
 Json: TypeAlias = dict[str, Any]
 Use: TypeAlias = Callable[[Manifest, Read], Json]
@@ -98,7 +99,11 @@ def _reading(newest: Newest, use: Use, otherwise: Json | None = None) -> Answer:
 
 def _states(manifest: Manifest, read: Read) -> Json:
     found = state_data.states_of(manifest, read)
-    return {"states": [{"uid": uid, "name": name, "kind": kind} for uid, name, kind in found]}
+    return {
+        "states": [
+            {"uid": uid, "name": name, "kind": kind, "internal": kind == ENGINE_UNION} for uid, name, kind in found
+        ]
+    }
 
 
 def _entries(manifest: Manifest, uid: str, name: str, read: Read) -> Json:

@@ -33,7 +33,7 @@ def main() -> None:
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # what is shared with all workers is not written to by their collectors
-    daemon = importlib.import_module("pyspark.daemon")
+    daemon: Any = importlib.import_module("pyspark.daemon")
     serve = daemon.worker
 
     def worker(*args: Any) -> Any:

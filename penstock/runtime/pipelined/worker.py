@@ -35,6 +35,7 @@ from penstock.graph.iterations import Loop
 from penstock.operators.iteration import Feedback
 from penstock.pickling import dump_by_value
 from penstock.protocol.events import Event
+from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.runtime.connection.messages import HostFailed, Sampled, TakeSamples
 from penstock.runtime.connection.wire import Wire
@@ -63,6 +64,7 @@ _FRAME_BYTES: Final = 1 << 20  # what is gathered for all targets before it leav
 _OUTBOX: Final = 4  # batches that wait for Spark's thread
 _ASYNC_POLL_S: Final = 0.001  # while requests of an asynchronous function are under way
 _LONGEST_WAIT_S: Final = 1.0
+_TURN_S: Final = 0.01  # how long tasks take records before timers, messages and barriers that overtake have their turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +102,14 @@ class _Inbox:
     def __init__(self, limit: int) -> None:
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._limit, self._bytes = limit, 0
+        self._taken = 0  # bytes that were taken and are not done with
+        self._open = False
         self._room = threading.Condition()
 
     def put(self, item: Any, size: int = 0) -> None:
         if size:
             with self._room:
-                while self._bytes > self._limit:
+                while self._bytes > self._limit and not self._open:
                     self._room.wait(1.0)
                 self._bytes += size
         self._items.put(item)
@@ -119,12 +123,23 @@ class _Inbox:
                 items.append(self._items.get_nowait())
         except queue.Empty:
             pass
-        size = sum(len(item.payload) for item in items if isinstance(item, _Frame))
-        if size:
-            with self._room:
-                self._bytes -= size
-                self._room.notify_all()
+        self._taken += sum(len(item.payload) for item in items if isinstance(item, _Frame))
         return items
+
+    def done(self) -> None:
+        """What was taken has been worked off, as far as it can be now."""
+        if self._taken:
+            with self._room:
+                self._bytes -= self._taken
+                self._room.notify_all()
+            self._taken = 0
+
+    def let_all_in(self, all_in: bool) -> None:
+        """Whether rows come in however many bytes are in here: a barrier is to be found that overtakes them."""
+        if all_in != self._open:
+            with self._room:
+                self._open = all_in
+                self._room.notify_all()
 
     @property
     def empty(self) -> bool:
@@ -279,6 +294,8 @@ class _HostLoop:
         self._next_watermarks = time.monotonic() + self._interval_s
         self._flushed = 0.0
         self._input_ended = self._over = False
+        self._more = False  # the last turn was over before the work was
+        self._unaligned = host.mode is BarrierMode.UNALIGNED
         self._completed: int | None = None
         self._clock_floor = start.processing_time
         self._run = StreamRun(
@@ -311,6 +328,10 @@ class _HostLoop:
             if self._over:
                 continue
             working = self._work()
+            if not self._more:
+                self._inbox.done()
+            if self._unaligned:
+                self._inbox.let_all_in(self._run.awaits_barriers)
             self._keep_time()
             self._flush_if_due(working)
         self._flush(nudge=True)
@@ -321,13 +342,15 @@ class _HostLoop:
         return self._clock_floor
 
     def _work(self) -> bool:
-        """What can be done now. Whether there is more."""
+        """What can be done now, for a turn. Whether there is more."""
+        until = time.perf_counter() + _TURN_S
+        self._more = False
         for held in self._others:
-            self._run.run_through(held.id)
+            self._more = self._run.run_through(held.id, until) or self._more
         for held in self._sources:
             if steps := self._run.runnable(held.id):
                 self._run.step(steps[0])
-        return any(self._run.runnable(held.id) for held in self._sources) or not self._inbox.empty
+        return self._more or any(self._run.runnable(held.id) for held in self._sources) or not self._inbox.empty
 
     def _keep_time(self) -> None:
         """Timers that are due, periodic watermarks, answers of asynchronous requests."""
@@ -346,7 +369,7 @@ class _HostLoop:
 
     def _patience(self) -> float:
         """How long nothing need be done, if nothing comes."""
-        if any(self._run.runnable(held.id) for held in self._sources):
+        if self._more or any(self._run.runnable(held.id) for held in self._sources):
             return 0.0
         waits = [_LONGEST_WAIT_S]
         if self._frames.size or self._gathered():
@@ -401,7 +424,7 @@ class _HostLoop:
                     "Spark's exchange has lost, repeated or reordered rows"
                 )
             self._received[vertex, channel] = expected + 1
-            self._run.offer(TaskId(VertexId(vertex), index), channel, decode_event(kind, payload))
+            self._run.offer(TaskId(VertexId(vertex), index), channel, decode_event(kind, payload), len(payload))
 
     # ---------------------------------------------------------------- out
 

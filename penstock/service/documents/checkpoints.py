@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from penstock.engine.settings import JobSettings
 
 Json: TypeAlias = dict[str, Any]
+_BUFFERED, _PERSISTED = "alignment_buffered_bytes", "alignment_persisted_bytes"
 
 
 def statistics(facts: Json) -> Json:
@@ -23,7 +24,7 @@ def statistics(facts: Json) -> Json:
         o["status"] == "IN_PROGRESS" and o["kind"] in ("savepoint", "stop", "checkpoint") for o in facts["operations"]
     )
     sizes = [entry["bytes"] for entry in checkpoints]
-    nothing = distribution([])
+    detailed = [entry for entry in checkpoints if entry.get("vertices")]  # of the last ones only
     return {
         "counts": {
             "restored": counts["restored"],
@@ -36,9 +37,9 @@ def statistics(facts: Json) -> Json:
             "checkpointed_size": distribution(sizes),
             "state_size": distribution(sizes),
             "end_to_end_duration": distribution([entry["duration_ms"] for entry in checkpoints]),
-            "alignment_buffered": nothing,
-            "processed_data": nothing,
-            "persisted_data": nothing,
+            "alignment_buffered": distribution([_sum(entry, _BUFFERED) for entry in detailed]),
+            "processed_data": distribution([]),
+            "persisted_data": distribution([_sum(entry, _PERSISTED) for entry in detailed]),
         },
         "latest": {
             "completed": _entry(facts, checkpoints[-1]) if checkpoints else None,
@@ -62,39 +63,60 @@ def subtasks(facts: Json, checkpoint_id: int, vertex: Json) -> Json | None:
     columns = None if entry is None else entry.get("vertices", {}).get(str(vertex["id"]))
     if entry is None or columns is None:
         return None
-    sizes, stored, aligned = columns["snapshot_bytes"], columns["snapshot_ms"], columns["alignment_ms"]
+    parts = [_part(entry, columns, index) for index in range(len(columns["snapshot_bytes"]))]
+
+    def over(*path: str) -> Json:
+        return distribution([_at(part, path) for part in parts])
+
     return {
         **_task(entry, columns, vertex["key"]),
         "summary": {
-            "checkpointed_size": distribution(sizes),
-            "state_size": distribution(sizes),
-            "end_to_end_duration": distribution(stored),
-            "checkpoint_duration": {"sync": distribution([]), "async": distribution(stored)},
-            "alignment": {
-                "buffered": distribution([]),
-                "processed": distribution([]),
-                "persisted": distribution([]),
-                "duration": distribution(aligned),
-            },
-            "start_delay": distribution([]),
+            "checkpointed_size": over("checkpointed_size"),
+            "state_size": over("state_size"),
+            "end_to_end_duration": over("end_to_end_duration"),
+            "checkpoint_duration": {name: over("checkpoint", name) for name in ("sync", "async")},
+            "alignment": {name: over("alignment", name) for name in ("buffered", "processed", "persisted", "duration")},
+            "start_delay": over("start_delay"),
         },
-        "subtasks": [
-            {
-                "index": index,
-                "status": "completed",
-                "ack_timestamp": entry["ack_ms"],
-                "end_to_end_duration": stored[index] + aligned[index],
-                "checkpointed_size": sizes[index],
-                "state_size": sizes[index],
-                "checkpoint": {"sync": 0, "async": stored[index]},
-                "alignment": {"buffered": 0, "processed": 0, "persisted": 0, "duration": aligned[index]},
-                "start_delay": 0,
-                "unaligned_checkpoint": False,
-                "aborted": False,
-            }
-            for index in range(len(sizes))
-        ],
+        "subtasks": parts,
     }
+
+
+def _part(entry: Json, columns: Json, index: int) -> Json:
+    """Flink's document of one subtask in a checkpoint. What its runtime does not measure is 0."""
+
+    def told(name: str, otherwise: float = 0) -> float:
+        value = columns[name][index] if name in columns else None
+        return otherwise if value is None else float(value)
+
+    delay, aligned, size = told("start_delay_ms"), told("alignment_ms"), told("snapshot_bytes")
+    sync, stored = told("sync_ms"), told("async_ms", told("snapshot_ms"))
+    persisted = told("alignment_persisted_bytes")
+    return {
+        "index": index,
+        "status": "completed",
+        "ack_timestamp": entry["ack_ms"],
+        "end_to_end_duration": round(delay + aligned + sync + stored, 2),
+        "checkpointed_size": int(size),
+        "state_size": int(size),
+        "checkpoint": {"sync": sync, "async": stored},
+        "alignment": {
+            "buffered": int(told("alignment_buffered_bytes")),
+            "processed": 0,
+            "persisted": int(persisted),
+            "duration": aligned,
+        },
+        "start_delay": delay,
+        "unaligned_checkpoint": persisted > 0,
+        "aborted": False,
+    }
+
+
+def _at(document: Json, path: Sequence[str]) -> float:
+    value: Any = document
+    for name in path:
+        value = value[name]
+    return float(value)
 
 
 def config(facts: Json) -> Json:
@@ -159,9 +181,9 @@ def _entry(facts: Json, entry: Json) -> Json:
         "checkpointed_size": entry["bytes"],
         "state_size": entry["bytes"],
         "end_to_end_duration": entry["duration_ms"],
-        "alignment_buffered": 0,
+        "alignment_buffered": _sum(entry, _BUFFERED),
         "processed_data": 0,
-        "persisted_data": 0,
+        "persisted_data": _sum(entry, _PERSISTED),
         "num_subtasks": entry["subtasks"],
         "num_acknowledged_subtasks": entry["subtasks"],
         "checkpoint_type": "SAVEPOINT" if entry["is_savepoint"] else "CHECKPOINT",
@@ -180,6 +202,11 @@ def _entry(facts: Json, entry: Json) -> Json:
     }
 
 
+def _sum(entry: Json, column: str) -> int:
+    """Over all subtasks whose details are still kept."""
+    return sum(int(value or 0) for columns in entry.get("vertices", {}).values() for value in columns.get(column, ()))
+
+
 def _task(entry: Json, columns: Json, key: str) -> Json:
     sizes = columns["snapshot_bytes"]
     return {
@@ -188,11 +215,13 @@ def _task(entry: Json, columns: Json, key: str) -> Json:
         "latest_ack_timestamp": entry["ack_ms"],
         "checkpointed_size": sum(sizes),
         "state_size": sum(sizes),
-        "end_to_end_duration": max(columns["snapshot_ms"], default=0),
+        "end_to_end_duration": max(
+            (_part(entry, columns, i)["end_to_end_duration"] for i in range(len(sizes))), default=0
+        ),
         "alignment_duration": max(columns["alignment_ms"], default=0),
-        "alignment_buffered": 0,
+        "alignment_buffered": sum(int(value or 0) for value in columns.get(_BUFFERED, ())),
         "processed_data": 0,
-        "persisted_data": 0,
+        "persisted_data": sum(int(value or 0) for value in columns.get(_PERSISTED, ())),
         "num_subtasks": len(sizes),
         "num_acknowledged_subtasks": len(sizes),
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any, Final, TypeAlias
 
 from penstock.common.job import JobStatus
 from penstock.common.options import JobOptions, RestartStrategyOptions
+from penstock.protocol.events import MIN_WATERMARK
 
 Json: TypeAlias = dict[str, Any]
 
@@ -24,6 +27,7 @@ _TASK_STATE: Final = {
     "SUSPENDED": "CREATED",
     "RECONCILING": "RECONCILING",
 }
+_MODES: Final = {"spark": "epochs", "embedded": "embedded"}
 _TASK_STATES: Final = (
     "CREATED", "SCHEDULED", "DEPLOYING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED", "RECONCILING", "INITIALIZING",
 )  # fmt: skip
@@ -90,17 +94,49 @@ def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) 
         "status-counts": task_counts(facts, len(facts["vertices"])),
         "plan": plan(facts),
         # Ours.
+        "execution-mode": facts.get(
+            "execution_mode", _MODES.get(facts["runtime"])
+        ),  # facts of earlier versions do not tell
+        "execution-mode-reason": facts.get("execution_mode_reason"),
+        "runtime": facts["runtime"],
         "bottleneck": bottleneck,
         "epochs": facts["epochs"],
-        "watermark": facts["watermark"],
+        "watermark": event_time(facts),
+        "held-back": held_back(facts),
         "latency": latency(facts),
         "totals": facts["totals"],
+        "repeated": facts.get("repeated", {}),
         "notices": facts.get("notices", []),  # not in facts of earlier versions
         "drivers": facts["drivers"],
         "slots": facts["slots"],
         "program": None if asked_for is None else asked_for["program"],
         "submitted": asked_for,
     }
+
+
+def event_time(facts: Mapping[str, Any]) -> int | None:
+    """How far event time has come at the job's ends, where all that feeds them has met; None while it has not begun there.
+
+    A vertex before the one that makes watermarks never has any, and neither has a branch that leaves before it.
+    """
+    feeding = {edge["vertex"] for vertex in facts["vertices"] for edge in vertex["inputs"]}
+    ends = (vertex["subtasks"].get("watermark") for vertex in facts["vertices"] if vertex["id"] not in feeding)
+    reached = (min(marks) for marks in ends if marks)
+    return min((mark for mark in reached if mark > MIN_WATERMARK), default=None)
+
+
+def held_back(facts: Json) -> list[Json]:
+    """Sources some of whose subtasks have no watermark while others have, and so stop event time behind them. Empty once event
+    time has come to the job's ends: an idle subtask is not waited for."""
+    if facts["state"] != "RUNNING" or event_time(facts) is not None:
+        return []
+    found = []
+    for vertex in facts["vertices"]:
+        marks = vertex["subtasks"].get("watermark", ())
+        without = [index for index, mark in enumerate(marks) if mark == MIN_WATERMARK]
+        if not vertex["inputs"] and 0 < len(without) < len(marks):
+            found.append({"id": vertex["key"], "name": vertex["name"], "subtasks": without, "of": len(marks)})
+    return found
 
 
 def vertex_summary(facts: Json, vertex: Json) -> Json:
@@ -127,10 +163,51 @@ def vertex_summary(facts: Json, vertex: Json) -> Json:
             "committing": vertex.get("committing", 0.0),
             "busy-by-subtask": rates["busy"],
             "back-pressured-by-subtask": rates["back_pressured"],
+            "idle-by-subtask": rates["idle"],
         },
+        "skew": skew(rates["records_in_per_second"] if any(rates["records_in_per_second"]) else subtasks["records_in"]),
+        "latency": operator_latency(facts, subtasks.get("latency", ())),
         "watermark": min(subtasks.get("watermark", ()), default=None),
         "state-entries": sum(subtasks.get("state_entries", ())),
     }
+
+
+def skew(values: Sequence[float]) -> float:
+    """How unevenly records are spread over subtasks, as Flink has it: the mean distance from the mean, as a part of the mean.
+    0: evenly."""
+    mean = sum(values) / len(values) if values else 0.0
+    return round(sum(abs(value - mean) for value in values) / len(values) / mean, 4) if mean else 0.0
+
+
+def spread(values: Sequence[float]) -> Json:
+    """Flink's summary of a measure over the subtasks of a vertex."""
+    ordered = sorted(values) or [0]
+
+    def nearest(part: float) -> float:
+        return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
+
+    quantiles = {"p25": nearest(0.25), "p75": nearest(0.75), "p95": nearest(0.95)}
+    total = round(sum(ordered), 4)
+    return {
+        "min": ordered[0],
+        "max": ordered[-1],
+        "avg": round(total / len(ordered), 4),
+        "sum": total,
+        "median": median(ordered),
+        **quantiles,
+    }
+
+
+def operator_latency(facts: Json, subtasks: Iterable[Json | None]) -> list[Json]:
+    """From each source to one vertex, in ms, where the runtime measures it. Of several subtasks the slowest one's quantiles:
+    how long a record takes at the most."""
+    names = {operator["uid"]: operator["name"] for vertex in facts["vertices"] for operator in vertex["operators"]}
+    found: dict[str, Json] = {}
+    for source, told in (pair for by_source in subtasks for pair in (by_source or {}).items()):
+        worst = found.setdefault(source, {"source": source, "source-name": names.get(source, source), "count": 0})
+        worst["count"] += told["count"]
+        worst |= {name: max(worst.get(name, 0), told[name]) for name in ("p50", "p95", "p99", "max")}
+    return list(found.values())
 
 
 def latency(facts: Json) -> list[Json]:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.driver.control.rates import level_of
-from penstock.service.documents.jobs import io_metrics, task_counts, task_state, times
+from penstock.service.documents.jobs import (
+    event_time,
+    io_metrics,
+    operator_latency,
+    spread,
+    task_counts,
+    task_state,
+    times,
+)
 
 Json: TypeAlias = dict[str, Any]
 
@@ -25,8 +33,25 @@ def details(facts: Json, vertex: Json) -> Json:
         "maxParallelism": facts["max_parallelism"],
         "now": facts["now_ms"],
         "operators": vertex["operators"],
+        "aggregated": aggregated(facts, vertex),
         "subtasks": [subtask(facts, vertex, index) for index in range(vertex["parallelism"])],
     }
+
+
+# Of what a subtask's document has: Flink's measures, and our live ones.
+_SPENT: Final = ("accumulated-busy-time", "accumulated-backpressured-time", "accumulated-idle-time")
+_IO: Final = ("read-bytes", "write-bytes", "read-records", "write-records", *_SPENT)
+_LIVE: Final = (
+    "records-in-per-second", "records-out-per-second", "busy", "back-pressured", "idle", "state-entries"
+)  # fmt: skip
+
+
+def aggregated(facts: Json, vertex: Json) -> Json:
+    """Flink's summary over the subtasks: how evenly the work is spread shows in min, median and max."""
+    subtasks = [subtask(facts, vertex, index) for index in range(vertex["parallelism"])]
+    values = {name: [each["metrics"][name] for each in subtasks] for name in _IO}
+    values |= {name: [each[name] or 0 for each in subtasks] for name in _LIVE}
+    return {"metrics": {name: spread(column) for name, column in values.items()}, "status-duration": {}}
 
 
 def subtask(facts: Json, vertex: Json, index: int) -> Json:
@@ -50,6 +75,7 @@ def subtask(facts: Json, vertex: Json, index: int) -> Json:
         "busy": rates["busy"][index],
         "back-pressured": rates["back_pressured"][index],
         "idle": rates["idle"][index],
+        "latency": operator_latency(facts, [_at(columns, "latency", index)]),
     }
 
 
@@ -185,11 +211,16 @@ def job_metrics(facts: Json) -> dict[str, float]:
         "numLateRecordsDropped": facts["totals"]["late_dropped"],
         "numEpochs": facts["totals"]["epochs"],
         "lastEpochDuration": facts["epochs"][-1]["duration_ms"] if facts["epochs"] else None,
-        "currentWatermark": facts["watermark"],
+        "currentWatermark": event_time(facts),
     }
     for pair in facts.get("latency", ()):
         between = f"latency.source_id.{pair['source']}.operator_id.{pair['sink']}"
         found |= {f"{between}.latency_p50": pair["p50_ms"], f"{between}.latency_p99": pair["p99_ms"]}
+    for vertex in facts["vertices"]:
+        for index, by_source in enumerate(vertex["subtasks"].get("latency", ())):
+            for source, told in (by_source or {}).items():
+                between = f"latency.source_id.{source}.operator_id.{vertex['key']}.operator_subtask_index.{index}"
+                found |= {f"{between}.latency_{name}": told.get(name) for name in ("p50", "p95", "p99", "max")}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -207,6 +238,7 @@ def task_managers(running: Iterable[Json]) -> list[Json]:
         driver = f"{facts['process'].get('host')}:{facts['process'].get('pid')}"
         for process in facts["slot_processes"]:
             name = driver if process == "embedded" else process
+            machine = facts.get("machines", {}).get(process, {})  # facts of earlier versions do not tell
             slots = facts["slots"] if process == "embedded" else 1
             found[name] = {
                 "id": name,
@@ -218,12 +250,30 @@ def task_managers(running: Iterable[Json]) -> list[Json]:
                 "freeSlots": 0,
                 "totalResource": {},
                 "freeResource": {},
-                "hardware": {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0},
+                "hardware": {
+                    "cpuCores": machine.get("cpus", 0),
+                    "physicalMemory": machine.get("host_memory_bytes", 0),
+                    "freeMemory": machine.get("host_free_bytes", 0),
+                    "managedMemory": 0,
+                },
                 "memoryConfiguration": {},
                 "job": facts["job_id"],
+                "host": name.partition(":")[0],
+                "usedMemory": machine.get("memory_bytes", 0),
+                "subtasks": _subtasks_in(facts, process),
                 "allocatedSlots": [{"jobId": facts["job_id"], "resource": {}} for _ in range(slots)],
             }
     return list(found.values())
+
+
+def _subtasks_in(facts: Json, process: str) -> list[Json]:
+    """The subtasks that run in a process, with how busy they are."""
+    return [
+        {"vertex": vertex["key"], "name": vertex["name"], "subtask": index, "busy": vertex["rates"]["busy"][index]}
+        for vertex in facts["vertices"]
+        for index, slot in enumerate(vertex["subtasks"].get("slot", ()))
+        if slot == process
+    ]
 
 
 def _at(columns: Json, name: str, index: int) -> Any:

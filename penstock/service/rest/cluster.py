@@ -7,7 +7,7 @@ import uuid
 from collections import OrderedDict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -84,9 +84,10 @@ def shut_down(request: Request) -> Json:
 
 
 @router.get("/taskmanagers")
-def task_managers(dispatcher: TheDispatcher) -> Json:
-    """The slot processes of all running jobs."""
-    return {"taskmanagers": vertices.task_managers(_facts(dispatcher, running=True))}
+def task_managers(dispatcher: TheDispatcher, job: Annotated[str | None, Query(max_length=32)] = None) -> Json:
+    """The slot processes of all running jobs, or of one."""
+    found = vertices.task_managers(_facts(dispatcher, running=True))
+    return {"taskmanagers": [entry for entry in found if job in (None, entry["job"])]}
 
 
 @router.get("/taskmanagers/{taskmanagerid}")

@@ -131,7 +131,17 @@ export async function submitDialog({ savepoint = "", before = null } = {}) {
     h("option", { value: "" }, "– upload a file –"),
     files.map((f) => h("option", { value: f.id, selected: f.id === before?.program }, `${f.name} (${f.id.slice(0, 6)}, ${new Date(f.uploaded).toLocaleString("sv-SE")})`)));
   const bring = label("Python file", upload);
-  const show = () => { bring.hidden = stored.value !== ""; upload.required = stored.value === ""; };
+  const more = label("Modules it imports", h("input", { type: "file", name: "more", multiple: true, accept: ".py,.zip" }), "Modules (.py) and packages (.zip), for the program and its workers");
+  const pyflink = h("input", { type: "checkbox", name: "pyflink", checked: before?.pyflink });
+  const kept = (before?.pyFiles ?? []).map((file) => h("label", { class: "check" },
+    h("input", { type: "checkbox", name: "kept", value: file, checked: true }), `with ${file.split("/").at(-1).replace(/^[0-9a-f]{32}_/, "")}, as before`));
+  const again = () => before && stored.value === (before.program ?? HERE);
+  const show = () => {
+    bring.hidden = stored.value !== "";
+    upload.required = stored.value === "";
+    more.hidden = stored.value === HERE; // its modules are on that machine, as it is
+    for (const each of kept) each.hidden = !again();
+  };
   stored.addEventListener("change", show);
   show();
   const options = [["", "default"], ["spark", "Spark"], ["embedded", "embedded (one process)"]];
@@ -139,6 +149,7 @@ export async function submitDialog({ savepoint = "", before = null } = {}) {
     title: savepoint ? "Resume from a savepoint" : "Submit a job", button: savepoint ? "Resume" : "Submit",
     fields: [
       (here || files.length > 0) && label("Program", stored), bring,
+      h("label", { class: "check" }, pyflink, h("span", {}, "PyFlink program: ", h("code", {}, "import pyflink"), " means Penstock")), more, kept,
       label("Arguments", h("input", { name: "arguments", autocomplete: "off", value: (before?.programArgsList ?? []).map(quoted).join(" ") })),
       h("div", { class: "columns" },
         label("Parallelism", h("input", { name: "parallelism", type: "number", min: 1, max: 32768, placeholder: "as the program says", value: before?.parallelism })),
@@ -153,9 +164,11 @@ export async function submitDialog({ savepoint = "", before = null } = {}) {
       if (form.get("parallelism")) json.parallelism = Number(form.get("parallelism"));
       if (form.get("runtime")) json.runtime = form.get("runtime");
       if (form.get("savepoint").trim()) json.savepointPath = form.get("savepoint").trim();
-      const same = before && stored.value === (before.program ?? HERE);
-      if (same) Object.assign(json, { pyflink: before.pyflink, pyFiles: before.pyFiles });
-      const { jobid } = await (same && here
+      json.pyflink = form.has("pyflink");
+      json.pyFiles = again() ? form.getAll("kept") : [];
+      const added = more.hidden ? [] : form.getAll("more").filter((file) => file.name);
+      for (const file of added) json.pyFiles.push(await uploaded(file));
+      const { jobid } = await (stored.value === HERE
         ? request("POST", "/jobs", { json: { ...json, entry: before.entry, module: before.module } })
         : request("POST", `/programs/${encodeURIComponent(stored.value || await uploaded(form.get("file")))}/run`, { json }));
       location.hash = `#/jobs/${jobid}`;

@@ -59,6 +59,8 @@ function refocus(container, key) {
 
 export const badge = (state) => h("span", { class: `state ${state}` }, state);
 
+export const numbers = (values) => Object.entries(values).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+
 export function table(columns, rows, empty) {
   if (rows.length === 0) return h("p", { class: "muted" }, empty);
   const head = columns.map((c) => h("th", { scope: "col", class: c.kind }, c.title));

@@ -2,11 +2,12 @@
 
 import { get } from "./api.js";
 import { cancelDialog, rescaleDialog, savepointDialog, stopDialog, submitDialog } from "./dialogs.js";
-import { badge, h, toast, update } from "./dom.js";
+import { badge, h, numbers, toast, update } from "./dom.js";
 import { behind, clock, count, duration, ENDED, percent, rate, settingMs, short, shortName, watermark } from "./format.js";
 import { graph, hasFeedback } from "./graph.js";
 import { latencies, slowest } from "./latency.js";
-import { numbers, TABS } from "./tabs.js";
+import { sample } from "./metrics.js";
+import { TABS } from "./tabs.js";
 import { timeline } from "./timeline.js";
 
 const narrow = matchMedia("(max-width: 640px)");
@@ -20,9 +21,9 @@ export function jobView(content, id, firstTab, refreshNow) {
   let selected = null;
   let fixed = null; // what does not change while a job runs
   let newest = 0; // the last time that something was asked for: what is answered to an earlier one is not shown over it
+  const epochs = h("section", { class: "card", "aria-label": "Epochs" }, h("h2", {}, "Epochs"), parts.epochs);
   content.replaceChildren(parts.head, parts.note, parts.figures,
-    h("section", { class: "card", "aria-label": "Job graph" }, h("h2", {}, "Graph"), parts.graph),
-    h("section", { class: "card", "aria-label": "Epochs" }, h("h2", {}, "Epochs"), parts.epochs),
+    h("section", { class: "card", "aria-label": "Job graph" }, h("h2", {}, "Graph"), parts.graph), epochs,
     parts.latency, h("nav", { class: "tabs", "aria-label": "Details" }, links), parts.body);
 
   // Another tab of the same job: the page stays where it is, and so does the focus.
@@ -73,8 +74,11 @@ export function jobView(content, id, firstTab, refreshNow) {
       update(parts.graph, job.vertices.length
         ? [h("div", { class: "graph", "data-key": "graph" }, graph(job, { selected, onSelect: select, upright: narrow.matches, room: parts.graph.clientWidth })), legend(job)]
         : h("p", { class: "muted" }, ENDED.has(job.state) ? "The program ended without starting a job." : "The program has not started its job yet."));
+      epochs.hidden = job["execution-mode"] === "pipelined" && job.epochs.length === 0; // its time is not cut into any
       update(parts.epochs, timeline(job.epochs, fixed.targetMs));
       update(parts.latency, latencies(job.latency));
+      await sample(job);
+      if (stale()) return;
       const view = { body, stale, show: (...children) => stale() || update(body, ...children), again: refreshNow };
       await TABS[tab][1](view, job, selected, select);
     },
@@ -87,21 +91,27 @@ function legend(job) {
     hasFeedback(job) && h("span", { class: "sw-feedback" }, "back to the head of an iteration, in the next epoch"));
 }
 
+// From sources to the vertices that feed nobody, where the runtime measures that.
+function atEnds(job) {
+  const feeding = new Set(job.plan.nodes.flatMap((node) => node.inputs.map((input) => input.id)));
+  const pairs = job.vertices.filter((v) => !feeding.has(v.id)).flatMap((v) => v.latency ?? []);
+  return pairs.map((pair) => ({ p50_ms: pair.p50, p99_ms: pair.p99 }));
+}
+
 const total = (value) => h("span", { title: count(value) }, short(value));
 
 function figures(job) {
   const over = ENDED.has(job.state);
   const sources = new Set(job.plan.nodes.filter((n) => n.inputs.length === 0).map((n) => n.id));
   const read = job.vertices.filter((v) => sources.has(v.id)).reduce((sum, v) => sum + v.rates["records-in-per-second"], 0);
-  const marks = job.vertices.map((v) => v.watermark).filter((mark) => mark != null);
-  const mark = marks.length ? Math.min(...marks) : null;
-  const lag = over ? null : behind(mark, job.now);
-  const late = slowest(job.latency);
+  const lag = over ? null : behind(job.watermark, job.now);
+  const late = slowest(job.latency.length > 0 ? job.latency : atEnds(job));
   return {
     ...(over ? { "Read, on average": rate(job.totals.records_in / Math.max(0.001, job.duration / 1000)) } : { "Read now": rate(read) }),
-    "Records in": total(job.totals.records_in), "Records out": total(job.totals.records_out),
+    "Records in": [total(job.totals.records_in), job.repeated?.records_in > 0 && h("small", {}, `and ${short(job.repeated.records_in)} again`)],
+    "Records out": total(job.totals.records_out),
     "Latency, p50": late ? [duration(late.p50_ms), h("small", {}, `p99 ${duration(late.p99_ms)}`)] : "–",
-    Watermark: [watermark(mark, { fraction: false }), lag && h("small", {}, lag)],
+    Watermark: [watermark(job.watermark, { fraction: false }), lag && h("small", {}, lag)],
     "Late, dropped": total(job.totals.late_dropped), Epochs: total(job.totals.epochs),
     [over ? "Ran for" : "Running for"]: duration(job.duration),
   };
@@ -117,6 +127,9 @@ export function notes(job, failure) {
     slow && h("p", { class: "note" }, "The bottleneck is ", h("strong", {}, slow.name), ": it holds epochs up, and what feeds it waits. ",
       slow.rates.committing > Math.max(0.1, slow.rates.busy) && `Its commits take ${percent(slow.rates.committing)} of the time. `,
       job.epochs.at(-1)?.admitted != null && `A source may read ${count(job.epochs.at(-1).admitted)} records an epoch now.`),
+    (job["held-back"] ?? []).map((source) => h("p", { class: "note" }, "Event time has not begun: ", h("strong", {}, source.name),
+      ` has no watermark in ${source.subtasks.length} of its ${source.of} subtasks, and no window fires until it has. If there is nothing for them to read, lower its parallelism, or give its watermark strategy `,
+      h("code", {}, "with_idleness"), ".")),
     restarts,
   ];
 }
@@ -140,7 +153,13 @@ function head(job, fixed) {
         : button("Resume", () => resume(job), null, "primary"))),
   h("p", { class: "muted small about" }, h("span", { class: "mono" }, job.jid),
     [`started ${clock(job["start-time"])}`, alive ? null : `ended ${clock(job["end-time"])}`,
-      `${count(job.slots)} slot${job.slots === 1 ? "" : "s"}`].map((words) => words && h("span", {}, words)))];
+      `${count(job.slots)} slot${job.slots === 1 ? "" : "s"}`].map((words) => words && h("span", {}, words)), mode(job))];
+}
+
+// How its subtasks run, and why so where there was a choice.
+function mode(job) {
+  const [name, reason] = [job["execution-mode"], job["execution-mode-reason"]];
+  return name && h("span", { class: "mode" }, h("strong", {}, name), reason && `: ${reason}`);
 }
 
 // From its newest savepoint, or its newest checkpoint if it has none.

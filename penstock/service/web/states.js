@@ -11,13 +11,14 @@ export async function state({ body, stale, show }, job) {
   if (body.dataset.form === job.jid) return;
   const found = await get(`/jobs/${job.jid}/states`);
   if (stale() || body.dataset.form === job.jid) return;
-  if (found.states.length === 0) {
+  const own = found.states.filter((each) => !each.internal); // what the engine keeps for itself says nothing to a person
+  if (own.length === 0) {
     show(h("section", { class: "card" }, h("h2", {}, "State"),
       h("p", { class: "muted" }, "There is no checkpoint with state in it yet.")));
     return;
   }
   body.dataset.form = job.jid;
-  const states = [...found.states].sort((a, b) => operator(a.kind) - operator(b.kind));
+  const states = own.sort((a, b) => operator(a.kind) - operator(b.kind));
   const which = h("select", { name: "state", required: true },
     states.map((each, i) => h("option", { value: i }, `${each.uid} · ${each.name}${each.kind === each.name ? "" : ` (${each.kind})`}`)));
   const key = h("input", { name: "key", autocomplete: "off", placeholder: '"user-1", 17 or [1, "a"]' });
