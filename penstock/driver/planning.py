@@ -184,7 +184,12 @@ class EpochPlanner:
         ended = self._sources.done - before
         if self._job.graph.loops:
             sources = {operator_id: replace(part, finished=False) for operator_id, part in sources.items()}
-        return {k: part for k, part in sources.items() if k in ended or self._sources.brings_something({k: part})}
+        return {
+            k: part
+            for k, part in sources.items()
+            # Splits that must wait for others are told so, else their readers take them for idle.
+            if k in ended or self._sources.brings_something({k: part}) or any(r.paused for r in part.ranges)
+        }
 
     def time(self, now: int) -> int:
         """Processing time, which does not go back behind that of the checkpoint."""

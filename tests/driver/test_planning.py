@@ -15,8 +15,9 @@ from penstock.driver.description import JobDescription
 from penstock.driver.planning import EpochInput, EpochPlanner, SparkInput
 from penstock.driver.requests import Requests, SavepointRequest
 from penstock.driver.sources import JobSources
-from penstock.engine.messages import EpochPlan, TaskAck
+from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.errors import FencedError, StorageError
+from penstock.functions.connectors import SplitRange
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.testing import Epoch, ListSink, ScriptedSource
 from tests.checkpoint.permits import started
@@ -164,3 +165,15 @@ def test_a_plan_of_a_failed_attempt_that_the_store_carries_out_late_is_not_run_a
     again = plan(planner_of(job, storage), 1, STARTED + 9)
     assert again is not None
     assert again.processing_time == STARTED + 5, "the plan that was run"
+
+
+def test_a_grant_tells_splits_that_must_wait_for_others_that_they_do() -> None:
+    job = job_of(QUIET)
+    planner = planner_of(job)
+    assert set(planner.grant(STARTED, None, None)) == {"source"}
+    waiting = SplitRange(split="0", ordinal=0, start=1, end=1, paused=True)
+    planner._sources.plan = lambda *now, **how: (  # type: ignore[method-assign]
+        {"source": SourceRanges(ranges=(waiting,), finished=False)},
+        {},
+    )
+    assert planner.grant(STARTED, None, None)["source"].ranges == (waiting,), "else its reader takes it for idle"

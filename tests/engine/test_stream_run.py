@@ -155,7 +155,7 @@ def test_the_drivers_word_may_come_long_before_its_barrier() -> None:
     level.trigger(1)
     level.trigger(2)
     level.offer(Barrier(1, False), rows(1), Barrier(2, False))
-    level.run.run_through(level.task)
+    assert level.run.run_through(level.task)
     assert [(ack.epoch, ack.attempt) for ack in level.outside.acks] == [(1, "1-1.0"), (2, "2-1.0")]
 
 
@@ -284,10 +284,10 @@ def test_behind_the_last_barrier_no_watermark_comes_until_the_job_goes_on() -> N
     level.trigger(1, last=True)
     level.run_on()
     level.run.emit_watermarks()
-    assert level.outside.sent[-1:] == [Barrier(1, False)], "the job was to stop here: what follows is not part of it"
+    assert level.outside.sent[-1] == Barrier(1, False), "the job was to stop here: what follows is not part of it"
     level.trigger(2)  # its savepoint failed
     level.run.emit_watermarks()
-    assert level.outside.sent[-1:] == [Watermark(99)]
+    assert level.outside.sent.count(Watermark(99)) == 1
 
 
 @pytest.mark.parametrize("mode", list(BarrierMode), ids=lambda mode: mode.value)

@@ -785,8 +785,8 @@ _STREAMS: Final = (
     Mutant(
         name="the last unaligned barrier overtakes records",
         file="penstock/engine/stream_run.py",
-        old="        if not unaligned or not plan.last:\n            return False\n",
-        new="        if unaligned or not plan.last:\n            return False\n",
+        old="        if not self._unaligned or not (plan.last or plan.savepoint is not None):\n",
+        new="        if not self._unaligned or plan.savepoint is None:\n",
         tests=(f"{_STREAM}::test_unaligned_a_barrier_overtakes_records_but_the_last_one_does_not",),
     ),
     Mutant(
