@@ -235,8 +235,8 @@ class CheckpointConfig:
         return CheckpointingOptions.UNALIGNED.get(self._set)
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Lets barriers overtake records, which become part of the checkpoint: it completes under back pressure. Pipelined and
-        embedded; epochs align. Savepoints are aligned, as in Flink."""
+        """Lets barriers overtake records, which become part of the checkpoint: it completes under back pressure. In
+        pipelined jobs; epochs align. Savepoints are aligned, as in Flink."""
         CheckpointingOptions.UNALIGNED.set(self._set, enabled)
         return self
 

@@ -52,6 +52,7 @@ class EnvironmentSettings:
             JobOptions.PARALLELISM.get(self._configuration) or self.get_default_local_parallelism()
         )
         self._buffer_timeout = 100
+        self._buffer_timeout_set = False
         self._changelog: bool | None = None
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
 
@@ -189,14 +190,15 @@ class EnvironmentSettings:
         EnvironmentSettings._local_parallelism = parallelism
 
     def set_buffer_timeout(self, timeout_millis: int) -> Self:
-        """Accepted without effect: records travel in blocks, and all of an epoch's are sent before it ends."""
+        """Pipelined: how long records wait for others to travel with; 0: not at all, -1: until a frame is full. Unless it is set
+        they wait no longer than the load demands. No effect in epochs."""
         if timeout_millis < -1:
             raise JobDefinitionError(f"the buffer timeout must be -1 or more milliseconds, not {timeout_millis}")
-        self._buffer_timeout = timeout_millis
+        self._buffer_timeout, self._buffer_timeout_set = timeout_millis, True
         return self
 
     def get_buffer_timeout(self) -> int:
-        """The value of `set_buffer_timeout`; it has no effect."""
+        """The value of `set_buffer_timeout`; Flink's default, 100, if it was not called."""
         return self._buffer_timeout
 
     # ---------------------------------------------------------------- checkpoints
