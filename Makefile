@@ -6,9 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := spark,rocksdb,kafka,postgres,ui,dev
+EXTRAS := spark,rocksdb,kafka,postgres,ui,dev,docs
 # Folders that exist; the checks cover all of them.
-SOURCES := $(wildcard penstock tests examples benchmarks)
+SOURCES := $(wildcard penstock tests examples benchmarks scripts)
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
 SLOW_SINK_ARGS ?=
@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo quick test check reference format bench bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo compat quick test check reference docs format bench bench-latency bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ $(VENV)/.browser: scripts/ensure_browser.sh $(STAMP)
 postgres: ## check for the programs of a PostgreSQL server, which tests start (installs them when root on Debian or Ubuntu)
 	@scripts/ensure_postgres.sh
 
+compat: setup ## PyFlink's own tests and Flink's example programs, fetched and unchanged: the score (2 minutes; FLINK_GIT, RUNTIME)
+	@$(BIN)/python scripts/compat/score.py
+
 quick: setup ## the tests that need no Java, no server and no browser (2 minutes)
 	@JAVA_HOME=/no/java/here $(BIN)/python -m tests.parts quick $(PYTEST_ARGS)
 
@@ -89,6 +92,9 @@ check: setup ## lint, formatting and types, changing nothing
 reference: setup ## write the tables of docs/reference/configuration.md from the table of options
 	$(BIN)/python -m penstock.common.option_page docs/reference/configuration.md
 
+docs: setup ## build the site with an API reference from the docstrings into build/site; broken links fail (half a minute)
+	$(BIN)/python scripts/build_docs.py
+
 format: setup ## format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
@@ -96,6 +102,9 @@ format: setup ## format the code and apply the linter's safe fixes
 bench-state: setup ## measure RocksDB with 10 million keys, and a slow checkpoint store (no Spark; 10 minutes)
 	$(BIN)/python -m benchmarks.state_backend
 	$(BIN)/python -m benchmarks.asynchronous_snapshots
+
+bench-latency: setup java ## from event to result: pipelined at three rates and six levels, epochs, Spark's micro-batches (15 minutes)
+	$(BIN)/python -m benchmarks.latency
 
 bench: setup java ## measure throughput and latency
 	$(BIN)/python -m benchmarks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -151,3 +153,24 @@ def shorten(value: object, limit: int = 300) -> str:
     """A value as an error shows it: not more of it than a person reads."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_FRAMES = 4
+
+
+def in_words(error: BaseException) -> str:
+    """The error as the last lines of a traceback, the other way round: what it is, then where in the user's own code."""
+    name = type(error).__name__ if type(error).__module__ == "builtins" else _qualified(type(error))
+    what = f"{name}: {error}" if str(error) else name
+    return "\n".join([what, *user_frames(error)])
+
+
+def user_frames(error: BaseException) -> list[str]:
+    """Where in code that is not Penstock's an error was raised, the innermost place last, as tracebacks show it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
+    return [line.rstrip("\n") for line in traceback.format_list(frames[-_FRAMES:])]
+
+
+def _qualified(kind: type[BaseException]) -> str:
+    return kind.__qualname__ if kind.__module__ == "__main__" else f"{kind.__module__}.{kind.__qualname__}"

@@ -38,6 +38,8 @@ class ObjectStorage(Storage):
     """Any store that obstore reaches by url. Credentials and endpoints come from the usual environment variables
     (AWS_*, GOOGLE_*, AZURE_*), on every host. memory:/// lives in one process: for tests."""
 
+    kind = "checkpoint storage"  # for messages
+
     def __init__(self, url: str) -> None:
         self._url = url
         try:
@@ -49,7 +51,7 @@ class ObjectStorage(Storage):
                 self._store = from_url(url, retry_config=RETRY)
         except (BaseError, OSError, ValueError) as error:
             raise StorageError(
-                f"cannot open checkpoint storage {url}: {_first_line(error)}. Check the url (s3://bucket/folder, "
+                f"cannot open {self.kind} {url}: {_first_line(error)}. Check the url (s3://bucket/folder, "
                 "gs://bucket/folder, az://container/folder) and the environment variables with its account and region"
             ) from error
 
@@ -110,9 +112,9 @@ class ObjectStorage(Storage):
             raise FileExistsError(path) from error
         except (BaseError, OSError) as error:
             if isinstance(error, FileNotFoundError) and verb in _OF_A_FILE and "NoSuchBucket" not in str(error):
-                raise FileMissingError(f"{path} does not exist in checkpoint storage {self._url}") from error
+                raise FileMissingError(f"{path} does not exist in {self.kind} {self._url}") from error
             raise StorageError(
-                f"cannot {verb} {path} in checkpoint storage {self._url}: {_first_line(error)}; {_advice(error)}"
+                f"cannot {verb} {path} in {self.kind} {self._url}: {_first_line(error)}; {_advice(error)}"
             ) from error
 
 

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli import jobmanager, jobs, run, state
 from penstock.errors import PenstockError
+from penstock.runtime.console import report, verbose
 from penstock.service.program import ProgramError
 
 app = typer.Typer(
@@ -27,12 +28,16 @@ def main() -> None:
     try:
         app(prog_name="penstock")  # also when it is `python -m penstock.cli`
     except PenstockError as error:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
-        for note in getattr(error, "__notes__", ()):
-            typer.echo(note, err=True)
+        if verbose():
+            traceback.print_exception(error)
+        else:
+            typer.echo(report(error), err=True)
         sys.exit(1)
     except ProgramError as failed:
-        traceback.print_exception(failed.error)
+        if verbose() or not isinstance(failed.error, PenstockError):
+            traceback.print_exception(failed.error)
+        else:
+            typer.echo(report(failed.error), err=True)
         sys.exit(1)
     except OSError as error:  # not the program's: a disk that is full, a folder that is somebody else's
         where = "" if error.filename is None else f": {error.filename}"

@@ -33,6 +33,7 @@ from penstock.common.known_keys import check, perhaps
 from penstock.common.options import CheckpointingOptions, ControlOptions, JobOptions
 from penstock.driver.control.home import JobHome, is_running, read_json
 from penstock.errors import ConfigurationError, JobFailedError
+from penstock.runtime.console import VERBOSE
 from penstock.service.endpoint import Endpoint
 from penstock.service.known_jobs import TERMINAL, KnownJob, prune_unattended
 from penstock.service.program import UserProgram, run_program
@@ -176,11 +177,16 @@ def run(
     detached: Annotated[
         bool, typer.Option("--detached", "-d", help="Start the job in a process of its own, print its id, and end.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show all tracebacks, and what Spark's JVM says.")
+    ] = False,
     directory: Directory = None,
     jobmanager: JobManager = None,
     token_file: TokenFile = None,
 ) -> None:
     """Run a program. Without --detached its jobs run here, and the command ends with them."""
+    if verbose:
+        os.environ[VERBOSE] = "1"
     files, packed = _split(py_files), _split(archives)
     configuration = _definitions(define)
     if parallelism is not None:

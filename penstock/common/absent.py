@@ -31,10 +31,6 @@ _MODULES: Final = {
 
 _NO_JAVA_OBJECT: Final = f"{_NO_JVM}, so there is no object of Java's behind it"
 _PICKLED: Final = "records without a declared type are pickled; declare types with Types.*"
-_ROCKSDB: Final = "RocksDB is set up by the configuration: state.backend.rocksdb.*"
-_TRANSFER: Final = (
-    "there is nothing to set: a checkpoint holds changed entries, not RocksDB's files, and each slot stores its own"
-)
 
 _NAMES: Final = {
     "AssignerWithPeriodicWatermarksWrapper": "write a WatermarkGenerator and use WatermarkStrategy.for_generator",
@@ -45,19 +41,10 @@ _NAMES: Final = {
     "InputFormat": "use FileSource, or " + _OWN_SOURCE,
     "JavaFunctionWrapper": _NO_JVM,
     "MiniClusterClient": "use penstock.testing",
-    "PredefinedOptions": _ROCKSDB,
     "SourceFunction": _OWN_SOURCE,
-    "TimeCharacteristic": "give the stream a WatermarkStrategy for event time; processing time needs nothing",
 }
 
-_PYTHON_FILES: Final = "ship Python files to the executors with Spark (spark.submit.pyFiles, or --py-files)"
-
 _METHODS: Final = {
-    "add_classpaths": f"{_NO_JVM}; jars for Spark's own sources go to spark.jars or spark.jars.packages",
-    "add_jars": f"{_NO_JVM}; jars for Spark's own sources go to spark.jars or spark.jars.packages",
-    "add_python_archive": _PYTHON_FILES,
-    "add_python_file": _PYTHON_FILES,
-    "add_source": _OWN_SOURCE,
     "create_input": "InputFormats are Java's: use env.from_source(FileSource…), or " + _OWN_SOURCE,
     "enable_force_avro": _PICKLED,
     "enable_force_kryo": _PICKLED,
@@ -67,15 +54,8 @@ _METHODS: Final = {
     "get_java_output_tag": _NO_JAVA_OBJECT,
     "get_java_slot_sharing_group": _NO_JAVA_OBJECT,
     "get_java_type_info": f"{_NO_JAVA_OBJECT}; what Penstock uses is TypeInformation.to_arrow",
-    **dict.fromkeys(
-        [f"{verb}_{what}" for verb in ("get", "set") for what in ("predefined_options", "options")], _ROCKSDB
-    ),
-    "get_number_of_transfer_threads": _TRANSFER,
-    "set_number_of_transfer_threads": _TRANSFER,
     "register_cached_file": "put the file where every slot reaches it and open it in open(), or ship it with Spark "
     "(spark.files) and find it with SparkFiles",
-    "set_python_executable": "set spark.pyspark.python",
-    "set_python_requirements": "install what the job needs on the executors' hosts",
     "to_j_row_kind": _NO_JAVA_OBJECT,
 }
 

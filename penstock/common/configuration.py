@@ -115,8 +115,9 @@ class Configuration:
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
-        """Adds all pairs to `target_dict`, values as text."""
-        target_dict.update(self.to_dict())
+        """Adds all pairs to `target_dict`, values as they were set."""
+        for key, value in self._values.items():
+            target_dict[key] = bytearray(value) if isinstance(value, bytes) else value
 
     def to_dict(self) -> dict[str, str]:
         """All pairs, values as text. Secrets are not hidden; `str(configuration)` hides them."""
@@ -124,8 +125,11 @@ class Configuration:
 
     @staticmethod
     def parse_list_value(value: str) -> list[str]:
-        """The items of `a;b` or `[a, b]`."""
+        """The items of `a;b`, `[a, b]` or a list of YAML with an item on each line."""
         text = value.strip() if value else ""
+        lines = [line.strip() for line in text.splitlines()]
+        if lines and all(line.startswith("- ") for line in lines):
+            text = ";".join(line[2:] for line in lines)
         if text.startswith("[") and text.endswith("]"):
             items = text[1:-1].split(",")
         else:

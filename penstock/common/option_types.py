@@ -220,6 +220,40 @@ class Texts(OptionType[tuple[str, ...]]):
         return self.separators[0].join(value)
 
 
+class Pairs(OptionType[Mapping[str, str]]):
+    """Flink's maps: `key:value` pairs with commas between them; quotes hide both."""
+
+    def allowed(self) -> str:
+        return "pairs such as 'key:value,other:value'"
+
+    def parse(self, text: str) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for pair in _outside_quotes(text, ","):
+            key, *value = _outside_quotes(pair, ":")
+            if not value:
+                raise ValueError(text)
+            found[_unquoted(key)] = _unquoted(":".join(value))
+        return found
+
+    def write(self, value: object) -> str:
+        assert isinstance(value, Mapping)
+        return ",".join(f"{_quoted(key)}:{_quoted(item)}" for key, item in value.items())
+
+
+def _outside_quotes(text: str, separator: str) -> list[str]:
+    parts = re.findall(rf"""((?:'(?:[^']|'')*'|"(?:[^"]|"")*"|[^{separator}'"])+)""", text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _unquoted(text: str) -> str:
+    quote = text[:1]
+    return text[1:-1].replace(quote * 2, quote) if quote in ("'", '"') and len(text) > 1 else text
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'" if re.search("[,:'\"]", text) else text
+
+
 class Hexadecimal(OptionType[bytes]):
     """Bytes, two digits each."""
 

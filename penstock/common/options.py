@@ -16,6 +16,7 @@ from penstock.common.option_types import (
     DurationMs,
     MemoryBytes,
     Number,
+    Pairs,
     Path,
     Text,
     Texts,
@@ -55,6 +56,16 @@ class JobOptions:
         "pipeline.object-reuse", BOOLEAN, False,
         "`true`: where a stream goes to several operators of one chain, they are given the same objects instead of copies. "
         "`get_config().enable_object_reuse()` sets it")
+    JOB_PARAMETERS = ConfigOption(
+        "pipeline.global-job-parameters", Pairs(), {},
+        "what functions read with `RuntimeContext.get_job_parameter`, as `key:value,other:value`. "
+        "`get_config().set_global_job_parameters` goes over it", otherwise="none")
+    GENERIC_TYPES = ConfigOption(
+        "pipeline.generic-types", BOOLEAN, True,
+        "`false`: operators that declare no output type are refused. `get_config().disable_generic_types()` does the same")
+    GENERATED_UIDS = ConfigOption(
+        "pipeline.auto-generate-uids", BOOLEAN, True,
+        "`false`: operators without a uid are refused. `get_config().disable_auto_generated_uids()` does the same")
     RUNTIME = ConfigOption(
         "penstock.execution.mode", RUNTIMES, "auto",
         "`pipelined`: all tasks at work at once, on Spark's streaming shuffle; `epochs`: one Spark job an epoch; `auto`: pipelined "
@@ -87,7 +98,8 @@ class JobOptions:
     BUFFER_TIMEOUT = ConfigOption(
         "execution.buffer-timeout.interval", DurationMs(), None,
         "pipelined: what tasks have made leaves after this long at the latest; 0: at once. `env.set_buffer_timeout` sets it",
-        otherwise="as soon as a task host has nothing else to do, see `penstock.pipelined.flush-gap`")
+        otherwise="as soon as a task host has nothing else to do, see `penstock.pipelined.flush-gap`",
+        older=("execution.buffer-timeout",))
     BUFFER_TIMEOUT_ENABLED = ConfigOption(
         "execution.buffer-timeout.enabled", BOOLEAN, True,
         "pipelined: `false`: what tasks have made leaves when it is a frame of 1 MiB, or a barrier or the end of the input "

@@ -75,9 +75,7 @@ class RowFieldExtractorSchema(SerializationSchema):
 
     def __init__(self, field_index: int) -> None:
         if isinstance(field_index, bool) or field_index < 0:
-            raise JobDefinitionError(
-                f"RowFieldExtractorSchema takes the position of a field, 0 or more, not {field_index!r}"
-            )
+            raise ValueError(f"RowFieldExtractorSchema: Field index must be non-negative, but is {field_index!r}")
         self._field_index = field_index
 
     def serialize(self, element: Any) -> bytes:

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.common.typeinfo import BasicType, BasicTypeInfo, TypeInformation
 from penstock.errors import JobDefinitionError, UserFunctionError
 from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange, SplitReader
 from penstock.records import Block, Columns, Rows
 from penstock.records.sizes import BLOCK_BYTES, gathered
-
-if TYPE_CHECKING:
-    from penstock.common.typeinfo import TypeInformation
-
 
 IndexArray: TypeAlias = npt.NDArray[np.uint64]
 
@@ -101,6 +99,15 @@ class _Sequence:
 
     count: int | None
     splits: int
+    fixed: bool = True  # the number of splits is the program's; else that of subtasks, or what a checkpoint has
+
+    def name(self, split: int) -> str:
+        """Where the number of splits is not fixed, the name tells it to the reader."""
+        return str(split) if self.fixed or self.splits == 1 else f"{split}/{self.splits}"
+
+    def splits_of(self, name: str) -> int:
+        """The number of splits that one of this name is one of."""
+        return self.splits if self.fixed else int(name.partition("/")[2] or 1)
 
     def position(self, split: int, dealt: int) -> int:
         """How many of the first `dealt` records are in `split`."""
@@ -108,7 +115,8 @@ class _Sequence:
 
 
 class DataGeneratorSource(Source):
-    """`count` records (endless when None) from `generator`, dealt to `splits` splits in turn.
+    """`count` records (endless when None) from `generator`, dealt to `splits` splits in turn; as many as the source has subtasks
+    if none are given. A job that goes on from a checkpoint keeps the number it was taken with.
 
     `generator` is a function of the record's index (0, 1, 2, … over all splits) giving a value, or a `ColumnGenerator`
     giving Arrow columns. Both must be pure, so any range can be read again. `seed` goes to the `ColumnGenerator`; a
@@ -128,7 +136,7 @@ class DataGeneratorSource(Source):
         generator: Callable[[int], Any] | ColumnGenerator,
         count: int | None,
         *,
-        splits: int = 1,
+        splits: int | None = None,
         rate_per_second: float | None = None,
         seed: int = 0,
         timestamp_of: Callable[[Any], int] | None = None,
@@ -136,7 +144,7 @@ class DataGeneratorSource(Source):
     ) -> None:
         if count is not None and count < 0:
             raise JobDefinitionError(f"DataGeneratorSource: count={count} must not be negative")
-        if splits < 1:
+        if splits is not None and splits < 1:
             raise JobDefinitionError(f"DataGeneratorSource: splits={splits} must be at least 1")
         if rate_per_second is not None and not rate_per_second > 0:
             raise JobDefinitionError(f"DataGeneratorSource: rate_per_second={rate_per_second} must be positive")
@@ -145,19 +153,26 @@ class DataGeneratorSource(Source):
                 "DataGeneratorSource: timestamp_of is for row functions; a ColumnGenerator sets event_time_column"
             )
         self._generator = generator
-        self._sequence = _Sequence(count=count, splits=splits)
+        self._sequence = _Sequence(count=count, splits=splits or 1, fixed=splits is not None)
         self._rate = rate_per_second
         self._seed = seed
         self._timestamp_of = timestamp_of
         self._type_info = type_info
+
+    def for_parallelism(self, parallelism: int) -> Source:
+        if self._sequence.fixed:
+            return self
+        settled = copy(self)
+        settled._sequence = replace(self._sequence, splits=parallelism)
+        return settled
 
     def create_enumerator(self) -> SplitEnumerator:
         return _DataGeneratorEnumerator(self._sequence, self._rate)
 
     def create_reader(self) -> SplitReader:
         if isinstance(self._generator, ColumnGenerator):
-            return _ColumnReader(self._generator, self._sequence.splits, self._seed)
-        return _RowReader(self._generator, self._sequence.splits, self._timestamp_of)
+            return _ColumnReader(self._generator, self._sequence, self._seed)
+        return _RowReader(self._generator, self._sequence, self._timestamp_of)
 
     gives_columns = False
 
@@ -186,6 +201,8 @@ class _DataGeneratorEnumerator(SplitEnumerator):
 
     def restore(self, state: Json) -> None:
         positions = state["positions"]
+        if not self._sequence.fixed:
+            self._sequence = replace(self._sequence, splits=len(positions))
         if len(positions) != self._sequence.splits:
             raise JobDefinitionError(
                 f"DataGeneratorSource: the checkpoint has {len(positions)} splits, the program has "
@@ -211,7 +228,9 @@ class _DataGeneratorEnumerator(SplitEnumerator):
             total = None if count is None else self._sequence.position(split, count)
             if self._planned_before and start == total:
                 continue  # its last range was given by an earlier plan
-            ranges.append(SplitRange(split=str(split), ordinal=split, start=start, end=end, last=end == total))
+            ranges.append(
+                SplitRange(split=self._sequence.name(split), ordinal=split, start=start, end=end, last=end == total)
+            )
         self._planned_before = True
         state = {"positions": [self._sequence.position(split, self._dealt) for split in range(splits)]}
         return SourcePlan(
@@ -241,22 +260,25 @@ class _DataGeneratorEnumerator(SplitEnumerator):
 
 
 class _RowReader(SplitReader):
-    def __init__(self, generator: Callable[[int], Any], splits: int, timestamp_of: Callable[[Any], int] | None) -> None:
+    def __init__(
+        self, generator: Callable[[int], Any], sequence: _Sequence, timestamp_of: Callable[[Any], int] | None
+    ) -> None:
         self._generator = generator
-        self._splits = splits
+        self._sequence = sequence
         self._timestamp_of = timestamp_of
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
-        first, last = (at * self._splits + split.ordinal for at in (split.start, split.end))
+        splits = self._sequence.splits_of(split.split)
+        first, last = (at * splits + split.ordinal for at in (split.start, split.end))
         timestamp_of = self._timestamp_of
-        for values in gathered(map(self._generator, range(first, last, self._splits)), block_size):
+        for values in gathered(map(self._generator, range(first, last, splits)), block_size):
             yield Rows(values, None if timestamp_of is None else [timestamp_of(value) for value in values])
 
 
 class _ColumnReader(SplitReader):
-    def __init__(self, generator: ColumnGenerator, splits: int, seed: int) -> None:
+    def __init__(self, generator: ColumnGenerator, sequence: _Sequence, seed: int) -> None:
         self._generator = generator
-        self._splits = splits
+        self._sequence = sequence
         self._seed = seed
         self._fitting = 100  # rows in a block of bytes: until the first ones are there, a guess
 
@@ -265,7 +287,7 @@ class _ColumnReader(SplitReader):
         while start < split.end:
             index = np.arange(start, min(start + min(block_size, self._fitting), split.end), dtype=np.uint64)
             start += len(index)
-            index *= np.uint64(self._splits)
+            index *= np.uint64(self._sequence.splits_of(split.split))
             index += np.uint64(split.ordinal)
             batch = self._generator.generate(index, self._seed)
             if batch.num_rows != len(index):
@@ -277,3 +299,20 @@ class _ColumnReader(SplitReader):
             timestamps = None if name is None else batch.column(name).to_numpy(zero_copy_only=False)
             yield Columns(batch, timestamps)
             self._fitting = max(1, BLOCK_BYTES * batch.num_rows // max(batch.nbytes, 1))
+
+
+class NumberSequenceSource(DataGeneratorSource):
+    """The numbers from `start` to `end`, both included, as `env.from_sequence` gives them: bounded, and read in parallel."""
+
+    def __init__(self, start: int, end: int) -> None:
+        if start > end:
+            raise JobDefinitionError(f"NumberSequenceSource: the start ({start}) must not be above the end ({end})")
+        super().__init__(_Counting(start), end - start + 1, type_info=BasicTypeInfo(BasicType.LONG))
+
+
+class _Counting:
+    def __init__(self, start: int) -> None:
+        self._start = start
+
+    def __call__(self, index: int) -> int:
+        return self._start + index

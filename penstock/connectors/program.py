@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from penstock.common.java_text import java_text
 from penstock.errors import JobDefinitionError, ProtocolError
 from penstock.functions.connectors import (
     Committer,
@@ -193,32 +194,61 @@ class PrintedLines:
     lines: tuple[str, ...]
 
 
+class DiscardingSink(Sink):
+    """Takes every record and keeps none: for measurements, and for streams whose side effects are what counts."""
+
+    accepts_columns = True
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _Discard()
+
+    def create_committer(self, sink_id: str) -> Committer:
+        return _NothingToCommit()
+
+
+class _Discard(SinkWriter):
+    def begin_epoch(self, epoch: int, attempt: str) -> None:
+        """Nothing begins."""
+
+    def write(self, block: Block) -> None:
+        """Drops it."""
+
+    def prepare_commit(self) -> list[Any]:
+        return []
+
+
+class _NothingToCommit(Committer):
+    def commit(self, epoch: int, committables: Sequence[Any]) -> None:
+        """There is nothing."""
+
+
 class PrintSink(Sink):
     """Prints each value on the driver's standard output when its epoch is committed.
 
-    As in Flink a line is `value`, `2> value` from the second of several subtasks, `id> value` or `id:2> value` with a
-    sink identifier. A terminal cannot be asked what it has shown: an epoch that was printed just before the driver
-    died, and whose commit it had not logged, is printed again by its successor. No committer prints an epoch twice.
+    As in Flink a value of a declared type is shown as Java would, any other as `str` does. A line is `value`, `2> value`
+    from the second of several subtasks, `id> value` or `id:2> value` with a sink identifier. A terminal cannot be asked
+    what it has shown: an epoch that was printed just before the driver died, and whose commit it had not logged, is
+    printed again by its successor. No committer prints an epoch twice.
     """
 
     accepts_columns = False
 
-    def __init__(self, sink_identifier: str | None = None) -> None:
-        self._identifier = sink_identifier
+    def __init__(self, sink_identifier: str | None = None, type_info: TypeInformation | None = None) -> None:
+        self._identifier, self._type_info = sink_identifier, type_info
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         parts = [self._identifier] if self._identifier else []
         if context.parallelism > 1:
             parts.append(str(context.subtask + 1))
-        return _PrintWriter(":".join(parts) + "> " if parts else "")
+        return _PrintWriter(":".join(parts) + "> " if parts else "", self._type_info)
 
     def create_committer(self, sink_id: str) -> Committer:
         return _PrintCommitter()
 
 
 class _PrintWriter(SinkWriter):
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+    def __init__(self, prefix: str, type_info: TypeInformation | None) -> None:
+        self._prefix, self._type_info = prefix, type_info
         self._epoch = 0
         self._lines: list[str] = []
 
@@ -227,7 +257,7 @@ class _PrintWriter(SinkWriter):
 
     def write(self, block: Block) -> None:
         values = block.batch.to_pylist() if isinstance(block, Columns) else block.values
-        self._lines += [f"{self._prefix}{value}" for value in values]
+        self._lines += [f"{self._prefix}{java_text(value, self._type_info)}" for value in values]
 
     def prepare_commit(self) -> list[Any]:
         lines, self._lines = tuple(self._lines), []

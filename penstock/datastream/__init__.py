@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.absent import missing_name
@@ -11,6 +12,7 @@ from penstock.datastream.checkpoint_config import (
     CheckpointConfig,
     CheckpointingMode,
     CheckpointStorage,
+    ExternalizedCheckpointCleanup,
     ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
@@ -18,7 +20,7 @@ from penstock.datastream.checkpoint_config import (
 from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.ends import CloseableIterator, DataStreamSink
-from penstock.datastream.environment_settings import RuntimeExecutionMode
+from penstock.datastream.environment_settings import RuntimeExecutionMode, TimeCharacteristic
 from penstock.datastream.iterative_stream import ConnectedIterativeStreams, IterativeStream
 from penstock.datastream.joined_streams import CoGroupedStreams, IntervalJoin, IntervalJoined, JoinedStreams
 from penstock.datastream.keyed_stream import KeyedStream
@@ -29,6 +31,7 @@ from penstock.datastream.state_backend import (
     HashMapStateBackend,
     MemoryStateBackend,
     NamedStateBackend,
+    PredefinedOptions,
     RocksDBStateBackend,
     StateBackend,
 )
@@ -109,6 +112,7 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointCleanup",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",
@@ -136,6 +140,7 @@ __all__ = [
     "NamedStateBackend",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
@@ -148,6 +153,7 @@ __all__ = [
     "SlotSharingGroup",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeCharacteristic",
     "TimeDomain",
     "TimeWindow",
     "TimerService",
@@ -163,4 +169,6 @@ __all__ = [
 if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
 
     def __getattr__(name: str) -> Any:
+        if name in ("async_retry_predicates", "async_retry_strategies"):  # modules of PyFlink's
+            return import_module("penstock.functions.asynchronous")
         raise missing_name(__name__, name)

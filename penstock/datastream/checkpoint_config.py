@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.common.absent import missing_name
 from penstock.common.config_options import ConfigOption
-from penstock.common.options import CheckpointingOptions
+from penstock.common.configuration import Configuration
+from penstock.common.options import CheckpointingOptions, options_of
 from penstock.common.time import Duration
 from penstock.errors import ConfigurationError
+
+T = TypeVar("T")
 
 
 class CheckpointingMode(Enum):
@@ -27,6 +30,9 @@ class ExternalizedCheckpointRetention(Enum):
     DELETE_ON_CANCELLATION = 0  # kept only if the job failed
     RETAIN_ON_CANCELLATION = 1  # kept if the job failed or was cancelled; the user removes it
     NO_EXTERNALIZED_CHECKPOINTS = 2  # as DELETE_ON_CANCELLATION
+
+
+ExternalizedCheckpointCleanup = ExternalizedCheckpointRetention  # its name before Flink 2
 
 
 class CheckpointStorage(ABC):
@@ -94,7 +100,8 @@ class FileSystemCheckpointStorage(CheckpointStorage):
                 f"file_state_size_threshold must be between 0 and {self.MAX_FILE_STATE_THRESHOLD} bytes, or -1 for what is "
                 f"configured, but is {threshold}"
             )
-        self._path, self._threshold, self._write_buffer_size = checkpoint_path, threshold, write_buffer_size
+        self._path = checkpoint_path.rstrip("/") or checkpoint_path
+        self._threshold, self._write_buffer_size = threshold, write_buffer_size
 
     def get_checkpoint_path(self) -> str:
         return self._path
@@ -132,22 +139,23 @@ _MAX_INT: Final = 2**31 - 1
 
 
 class CheckpointConfig:
-    """Settings of checkpoints: how often, how exact, where to. Times are milliseconds; setters return the object."""
+    """Settings of checkpoints: how often, how exact, where to. Times are milliseconds; setters return the object, getters give
+    what was set here, or else what the environment is configured with."""
 
-    def __init__(self) -> None:
+    def __init__(self, configured: Configuration | None = None) -> None:
+        self._configured = Configuration() if configured is None else configured
         self._set: dict[str, str] = {}  # by configuration key
-        self._retention = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         self._force_unaligned = False
         self._aligned_timeout = Duration.of_millis(0)
         self._storage: CheckpointStorage | None = None
 
     def is_checkpointing_enabled(self) -> bool:
-        """True once an interval was set."""
+        """True once an interval was set or configured."""
         return self.get_checkpoint_interval() > 0
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
         """The mode as set, or else as the default says: EXACTLY_ONCE."""
-        return CheckpointingMode[CheckpointingOptions.MODE.get(self._set)]
+        return CheckpointingMode[self._get(CheckpointingOptions.MODE)]
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
         """Chooses what a failure may do to a record: it counts once, at least once or at most once."""
@@ -156,7 +164,7 @@ class CheckpointConfig:
 
     def get_checkpoint_interval(self) -> int:
         """The milliseconds between two checkpoints; -1 when checkpointing is off."""
-        interval = CheckpointingOptions.INTERVAL.get(self._set)
+        interval = self._get(CheckpointingOptions.INTERVAL)
         return -1 if interval is None else interval
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
@@ -167,7 +175,7 @@ class CheckpointConfig:
 
     def get_checkpoint_timeout(self) -> int:
         """The milliseconds after which a checkpoint that is not complete is given up."""
-        return CheckpointingOptions.TIMEOUT.get(self._set)
+        return self._get(CheckpointingOptions.TIMEOUT)
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """A checkpoint that is not complete after this long is given up."""
@@ -175,7 +183,7 @@ class CheckpointConfig:
 
     def get_min_pause_between_checkpoints(self) -> int:
         """The least milliseconds between the end of a checkpoint and the start of the next."""
-        return CheckpointingOptions.MIN_PAUSE.get(self._set)
+        return self._get(CheckpointingOptions.MIN_PAUSE)
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
         """The least time between the end of a checkpoint and the start of the next."""
@@ -185,7 +193,7 @@ class CheckpointConfig:
 
     def get_max_concurrent_checkpoints(self) -> int:
         """How many checkpoints may be under way at once."""
-        return CheckpointingOptions.MAX_CONCURRENT.get(self._set)
+        return self._get(CheckpointingOptions.MAX_CONCURRENT)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Lets this many checkpoints be under way at once; at least 1."""
@@ -203,7 +211,7 @@ class CheckpointConfig:
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
         """How many checkpoints may fail in a row before the job does."""
-        return CheckpointingOptions.TOLERABLE_FAILURES.get(self._set)
+        return self._get(CheckpointingOptions.TOLERABLE_FAILURES)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
         """Lets this many checkpoints fail in a row before the job does."""
@@ -218,21 +226,38 @@ class CheckpointConfig:
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
         """Says whether the checkpoints are kept when the job is cancelled."""
-        self._retention = retention_mode
         self._set[CheckpointingOptions.DELETE_ON_CANCEL.key] = retention_mode.name
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
         """The retention as set here, or else as the default says: RETAIN_ON_CANCELLATION."""
-        return self._retention
+        option = CheckpointingOptions.DELETE_ON_CANCEL
+        values = self._all()
+        name = next((values[key] for key in option.keys if key in values), "RETAIN_ON_CANCELLATION")
+        return ExternalizedCheckpointRetention[name.strip().upper()]
+
+    def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
+        """The name of `set_externalized_checkpoint_retention` before Flink 2."""
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    def set_externalized_checkpoint_cleanup(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
+        """The name of `set_externalized_checkpoint_retention` before Flink 2."""
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointRetention:
+        """The name of `get_externalized_checkpoint_retention` before Flink 2."""
+        return self.get_externalized_checkpoint_retention()
 
     def is_externalized_checkpoints_enabled(self) -> bool:
         """False only after NO_EXTERNALIZED_CHECKPOINTS was set."""
-        return self._retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        return (
+            self.get_externalized_checkpoint_retention()
+            is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        )
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """Whether barriers overtake records; False unless it was set."""
-        return CheckpointingOptions.UNALIGNED.get(self._set)
+        return self._get(CheckpointingOptions.UNALIGNED)
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
         """Lets barriers overtake records, which become part of the checkpoint: it completes under back pressure. In
@@ -290,6 +315,22 @@ class CheckpointConfig:
     def to_settings(self) -> dict[str, str]:
         """The settings that were made here, as configuration keys; all others are as configured."""
         return {**self._set, **({} if self._storage is None else self._storage.to_settings())}
+
+    def configure(self, configuration: Configuration) -> None:
+        """Takes over what a configuration says of checkpoints, as `env.configure` does: it goes over what was set here before."""
+        given = configuration.to_dict()
+        for option in options_of(CheckpointingOptions):
+            if any(key in given for key in option.keys):
+                self._set.pop(option.key, None)
+                if option in (CheckpointingOptions.DIR, CheckpointingOptions.STORAGE):
+                    self._storage = None
+        self._configured.add_all(configuration)
+
+    def _all(self) -> dict[str, str]:
+        return {**self._configured.to_dict(), **self._set}
+
+    def _get(self, option: ConfigOption[T]) -> T:
+        return option.get(self._all())
 
     def _number(self, option: ConfigOption[Any], what: str, value: int, least: int) -> CheckpointConfig:
         if value < least:

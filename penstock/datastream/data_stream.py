@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import pyarrow.compute as pc
 
 from penstock.common.execution_config import ExecutionConfig
-from penstock.common.typeinfo import TupleTypeInfo, TypeInformation
+from penstock.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream.column_verbs import ColumnVerbs
 from penstock.datastream.ends import CloseableIterator as CloseableIterator
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 K = TypeVar("K")
+_PICKLED = PickledBytesTypeInfo()  # of a stream that declares no type
 
 
 class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[Record]):
@@ -311,18 +312,17 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
                 raise JobDefinitionError(
                     f"union of the stream from {both}: they belong to two environments; build both from the same one"
                 )
-            if self._type is not None and stream._type is not None and stream._type != self._type:
+            if (self._type or _PICKLED) != (stream._type or _PICKLED):
                 raise JobDefinitionError(
-                    f"union of the stream from {both}: one is of {self._type}, the other of {stream._type}; map one to the "
-                    "other's type"
+                    f"union of the stream from {both}: one is of {self._type or _PICKLED}, the other of "
+                    f"{stream._type or _PICKLED}; map one to the other's type with output_type"
                 )
             if type(stream._before_keys) is not type(self._before_keys):
                 raise JobDefinitionError(
                     f"union of the stream from {both}: they are partitioned differently; union first, partition after"
                 )
             origins += stream._origins
-        types = {stream._type is None for stream in (self, *streams)}
-        return DataStream(self._env, origins, self._type if types == {False} else None, self._before_keys)
+        return DataStream(self._env, origins, self._type, self._before_keys)
 
     @property
     def _before_keys(self) -> p.Partitioner | None:
@@ -389,6 +389,8 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
                 f"side output {output_tag.tag_id!r} of {node.where} was asked for as {declared} and now as "
                 f"{output_tag.type_info}: use one OutputTag for both"
             )
+        if output_tag.type_info is not None:
+            node.side_types[output_tag.tag_id] = output_tag.type_info
         return DataStream(self._env, [Origin(node, output_tag.tag_id)], output_tag.type_info)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[Record]:

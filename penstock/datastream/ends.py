@@ -67,8 +67,12 @@ class Ends(Generic[Record]):
             raise JobDefinitionError(f"sink_to takes a Penstock sink, not {what(sink)}")
         return self._sink(sink, "Sink: " + type(sink).__name__)
 
-    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction[Any]) -> DataStreamSink:
-        """A sink written as a function: `SinkFunction` is at least once, `TwoPhaseCommitSinkFunction` exactly once."""
+    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction[Any] | Sink) -> DataStreamSink:
+        """A sink written as a function: `SinkFunction` is at least once, `TwoPhaseCommitSinkFunction` exactly once. Connectors'
+        sinks are taken, too, as Flink's older ones were.
+        """
+        if isinstance(sink_func, Sink):
+            return self.sink_to(sink_func)
         if not isinstance(sink_func, SinkFunction | TwoPhaseCommitSinkFunction):
             raise JobDefinitionError(
                 f"add_sink takes a SinkFunction or a TwoPhaseCommitSinkFunction, not {what(sink_func)}; connectors go to sink_to"
@@ -76,8 +80,8 @@ class Ends(Generic[Record]):
         return self._sink(FunctionSink(sink_func), "Sink: " + type(sink_func).__name__)
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Prints every record once it is committed, on the driver."""
-        return self._sink(PrintSink(sink_identifier), "Sink: Print to Std. Out")
+        """Prints every record once it is committed, on the driver; one of a declared type as Flink does: `+I[a, 1]`, `(a,1)`."""
+        return self._sink(PrintSink(sink_identifier, self._type), "Sink: Print to Std. Out")
 
     def _sink(self, sink: Sink, name: str, parallelism: int | None = None) -> DataStreamSink:
         fixed = parallelism is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from penstock.common.configuration import Configuration, GlobalConfiguration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.known_keys import check
-from penstock.common.options import CheckpointingOptions, JobOptions, StateBackendOptions
+from penstock.common.options import CheckpointingOptions, JobOptions, RestartStrategyOptions, StateBackendOptions
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.datastream.checkpoint_config import CheckpointConfig, CheckpointingMode
 from penstock.datastream.slot_sharing_group import SlotSharingGroup
@@ -29,6 +29,14 @@ class RuntimeExecutionMode(Enum):
     AUTOMATIC = 2  # batch if all sources are bounded, else streaming
 
 
+class TimeCharacteristic(Enum):
+    """What a program's time was before Flink 1.12. Event time is given by a WatermarkStrategy, whichever is chosen."""
+
+    ProcessingTime = 0
+    IngestionTime = 1
+    EventTime = 2
+
+
 class EnvironmentSettings:
     """The settings of a StreamExecutionEnvironment. A setting that is kept without an effect says so."""
 
@@ -43,17 +51,17 @@ class EnvironmentSettings:
         if configuration is not None:
             self._configuration.add_all(configuration)
         check(self._configuration.to_dict())
-        self._config = ExecutionConfig()
-        self._checkpoint_config = CheckpointConfig()
+        self._config = ExecutionConfig(self._configuration)
+        self._checkpoint_config = CheckpointConfig(self._configuration)
         self._state_backend: StateBackend | None = None  # None: as configured
         self._restart: RestartStrategyConfiguration | None = None
         self._runtime_mode: RuntimeExecutionMode | None = None  # None: as configured
         self._config.set_parallelism(
             JobOptions.PARALLELISM.get(self._configuration) or self.get_default_local_parallelism()
         )
-        self._buffer_timeout = 100
-        self._buffer_timeout_set = False
+        self._buffer_timeout: int | None = None  # None: as configured
         self._changelog: bool | None = None
+        self._time_characteristic = TimeCharacteristic.EventTime
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
 
     def get_config(self) -> ExecutionConfig:
@@ -65,10 +73,20 @@ class EnvironmentSettings:
         return self._checkpoint_config
 
     def configure(self, configuration: Configuration) -> None:
-        """Adds to the configuration. ConfigurationError for a key or a value that is not known."""
-        check(configuration.to_dict())
-        self._configuration.add_all(configuration)
-        self._config.set_parallelism(JobOptions.PARALLELISM.get(configuration) or ExecutionConfig.PARALLELISM_UNKNOWN)
+        """Adds to the configuration; as in Flink it goes over what was set in code before. ConfigurationError for a key or a
+        value that is not known."""
+        given = configuration.to_dict()
+        check(given)
+        self._config.configure(configuration)
+        self._checkpoint_config.configure(configuration)
+        if any(key in given for key in StateBackendOptions.BACKEND.keys):
+            self._state_backend = None
+        if any(key in given for key in RestartStrategyOptions.TYPE.keys):
+            self._restart = None
+        if any(key in given for key in JobOptions.RUNTIME_MODE.keys):
+            self._runtime_mode = None
+        if any(key in given for key in JobOptions.BUFFER_TIMEOUT.keys):
+            self._buffer_timeout = None
 
     def get_parallelism(self) -> int:
         """The number of subtasks of operators that do not set their own."""
@@ -84,8 +102,7 @@ class EnvironmentSettings:
 
     def get_max_parallelism(self) -> int:
         """The number of key groups: as set in code, or else `pipeline.max-parallelism`; -1 if neither says."""
-        in_code = self._config.get_max_parallelism()
-        return in_code if in_code > 0 else JobOptions.KEY_GROUPS.get(self._configuration) or -1
+        return self._config.get_max_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Sets the number of key groups, 1 to 32,768. Goes over `pipeline.max-parallelism`; a restored job must keep
@@ -151,6 +168,15 @@ class EnvironmentSettings:
 
     # ---------------------------------------------------------------- chaining and slots
 
+    def set_stream_time_characteristic(self, characteristic: TimeCharacteristic) -> Self:
+        """Accepted without effect: a WatermarkStrategy gives event time, and processing time needs nothing."""
+        self._time_characteristic = characteristic
+        return self
+
+    def get_stream_time_characteristic(self) -> TimeCharacteristic:
+        """The value of `set_stream_time_characteristic`; it has no effect."""
+        return self._time_characteristic
+
     def disable_operator_chaining(self) -> Self:
         """Every operator becomes a vertex of its own, with an exchange before it: for looking at a job, not for speed."""
         JobOptions.CHAINING.set(self._configuration, False)
@@ -162,7 +188,7 @@ class EnvironmentSettings:
 
     def is_object_reuse_enabled(self) -> bool:
         """Whether operators of one chain may share records: `get_config().enable_object_reuse()`, or as configured."""
-        return JobOptions.OBJECT_REUSE.get(self._configuration) or self._config.is_object_reuse_enabled()
+        return self._config.is_object_reuse_enabled()
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
         """True if operators may share a task although their maximal parallelisms differ, which is the default."""
@@ -194,12 +220,15 @@ class EnvironmentSettings:
         they wait no longer than the load demands. No effect in epochs."""
         if timeout_millis < -1:
             raise JobDefinitionError(f"the buffer timeout must be -1 or more milliseconds, not {timeout_millis}")
-        self._buffer_timeout, self._buffer_timeout_set = timeout_millis, True
+        self._buffer_timeout = timeout_millis
         return self
 
     def get_buffer_timeout(self) -> int:
-        """The value of `set_buffer_timeout`; Flink's default, 100, if it was not called."""
-        return self._buffer_timeout
+        """The value of `set_buffer_timeout`, or else the configured one, or else Flink's default, 100."""
+        if self._buffer_timeout is not None:
+            return self._buffer_timeout
+        configured = JobOptions.BUFFER_TIMEOUT.get(self._configuration)
+        return 100 if configured is None else configured
 
     # ---------------------------------------------------------------- checkpoints
 

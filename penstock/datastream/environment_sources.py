@@ -10,7 +10,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.options import CheckpointingOptions
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.datagen import DataGeneratorSource
+from penstock.connectors.datagen import NumberSequenceSource
 from penstock.connectors.files import FileSource
 from penstock.connectors.program import CollectionSource
 from penstock.connectors.push import PushSource, SocketTextReceiver
@@ -19,6 +19,8 @@ from penstock.errors import JobDefinitionError
 from penstock.functions.connectors import Source
 from penstock.operators.source import SourceOperator
 from penstock.protocol.ids import NodeId
+from penstock.records.narrowing import narrowed
+from penstock.records.typed import Typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,8 +50,12 @@ class EnvironmentSources:
     def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None) -> DataStream: ...
 
     def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None = None) -> DataStream:
-        """A bounded stream of the given values; not parallel, as in Flink."""
-        source = CollectionSource(list(collection), type_info)
+        """A bounded stream of the given values; not parallel, as in Flink. They must be of the type that is declared; whole
+        numbers that are too large for it lose their upper bits, as in Flink, with a warning."""
+        values = list(collection)
+        if isinstance(type_info, TypeInformation):  # anything else is refused below
+            values = Typed(type_info, "from_collection").values(narrowed(values, type_info))
+        source = CollectionSource(values, type_info)
         return self._source(
             SourceOperator(source, WatermarkStrategy.no_watermarks()), "Collection Source", 1, type_info
         )._not_parallel()
@@ -58,9 +64,7 @@ class EnvironmentSources:
         """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order."""
         if start > end:
             raise JobDefinitionError(f"from_sequence: the start ({start}) must not be above the end ({end})")
-        source = DataGeneratorSource(
-            _Sequence(start), end - start + 1, splits=self.get_parallelism(), type_info=Types.LONG()
-        )
+        source = NumberSequenceSource(start, end)
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
 
     def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream[str]:
@@ -112,6 +116,19 @@ class EnvironmentSources:
         produced = type_info if type_info is not None else source.produced_type
         return self._source(SourceOperator(source, watermark_strategy), source_name, self.get_parallelism(), produced)
 
+    def add_source(
+        self, source_func: Source, source_name: str = "Custom Source", type_info: TypeInformation | None = None
+    ) -> DataStream:
+        """As `from_source` without watermarks: PyFlink's older way, for a connector's source such as `FlinkKafkaConsumer`. Sources
+        written in Java are refused.
+        """
+        if not isinstance(source_func, Source):
+            raise JobDefinitionError(
+                f"add_source takes a source of Penstock's, not {type(source_func).__name__}: write a "
+                "penstock.connectors.base.Source (an enumerator and a reader), and use from_source"
+            )
+        return self.from_source(source_func, WatermarkStrategy.no_watermarks(), source_name, type_info)
+
     def from_spark(
         self,
         streaming_df: DataFrame,
@@ -142,11 +159,3 @@ class EnvironmentSources:
         if bounded:
             self._bounded_frames.add(stream._origins[0].node.id)
         return stream
-
-
-class _Sequence:
-    def __init__(self, start: int) -> None:
-        self._start = start
-
-    def __call__(self, index: int) -> int:
-        return self._start + index

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from penstock.common.typeinfo import TypeInformation, check_type
+from penstock.common.types import Row
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.program import Key, Origin, Record, check_function, describe, what
 from penstock.errors import JobDefinitionError
@@ -14,7 +15,11 @@ from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunc
 from penstock.graph import partitioner as p
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators import rolling
+from penstock.operators.base import Operator
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
+from penstock.operators.keyed_elementwise import with_keys
+from penstock.operators.simple import FunctionOperator, MapOperator
+from penstock.state.keys import user_key
 
 if TYPE_CHECKING:
     from penstock.datastream.joined_streams import IntervalJoin
@@ -27,7 +32,8 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
     """A stream whose records have keys: state, timers and windows behind it belong to one key each. Made by
     `DataStream.key_by`.
 
-    All records of a key go to the same subtask, in the order each sender emitted them. Keys are no operator: name, uid
+    All records of a key go to the same subtask, in the order each sender emitted them. `map`, `flat_map`, `filter` and
+    `reduce` with a function that has `open` give it the state of the record's key, too. Keys are no operator: name, uid
     and parallelism are set before `key_by` or after the next verb.
 
     Example:
@@ -67,6 +73,28 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
             "chaining before key_by() or after the operator that uses the keys"
         )
 
+    def _apply(
+        self,
+        name: str,
+        operator: Operator,
+        output_type: TypeInformation | None = None,
+        *,
+        stateful: bool = False,
+        kind: str = "operator",
+        parallelism: int | None = None,
+        why_rows: str = "",
+    ) -> DataStream:
+        keyed = with_keys(operator, self._selector) if isinstance(operator, FunctionOperator) else None
+        return super()._apply(
+            name,
+            keyed or operator,
+            output_type,
+            stateful=stateful or keyed is not None,
+            kind=kind,
+            parallelism=parallelism,
+            why_rows=why_rows,
+        )
+
     def process(
         self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
@@ -87,6 +115,17 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
         """
         check_function(func, ReduceFunction, "reduce")
         return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
+
+    def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
+        """As of any stream, but each record comes with its key, as in PyFlink: `Row(f0=key, f1=record)`."""
+        plain: DataStream[Any] = DataStream(self._env, self._origins, self._type)
+        same = len(self._origins) == 1
+        pairs = plain._apply(
+            "Key and Record",
+            MapOperator(_KeyAndRecord(self._selector), self._type),
+            parallelism=self._origins[0].node.parallelism if same else None,
+        )
+        return pairs.execute_and_collect(job_execution_name, limit)  # type: ignore[arg-type]
 
     def _accumulate(self, position: int | str, acc_type: AccumulateType) -> DataStream[Record]:
         verb = acc_type.name.lower()
@@ -139,6 +178,14 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
             f"{partitioner.name.lower()}() on a keyed stream would tear its keys apart: partition before key_by(), or after the "
             "operator that uses the keys"
         )
+
+
+class _KeyAndRecord:
+    def __init__(self, selector: Callable[[Any], Any]) -> None:
+        self._selector = selector
+
+    def __call__(self, value: Any) -> Row:
+        return Row(f0=user_key(self._selector(value)), f1=value)
 
 
 _ROLLING: Final[Mapping[KeyedStream.AccumulateType, Callable[[int | str], ReduceFunction]]] = {

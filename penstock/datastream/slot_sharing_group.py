@@ -133,7 +133,9 @@ class SlotSharingGroup(Explaining):
             return self
 
         def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
-            """The heap memory of each slot."""
+            """The heap memory of each slot; more than 0."""
+            if task_heap_memory.get_bytes() <= 0:
+                raise ConfigurationError(f"Slot sharing group {self._name!r} needs more task heap memory than 0 bytes")
             self._memory["task_heap_memory"] = task_heap_memory
             return self
 

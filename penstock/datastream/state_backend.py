@@ -6,8 +6,11 @@ mean a backend and a checkpoint storage here too.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
+from enum import Enum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from penstock.common.absent import Explaining, missing_name
 from penstock.common.options import CheckpointingOptions, StateBackendOptions
@@ -19,6 +22,7 @@ __all__ = [
     "HashMapStateBackend",
     "MemoryStateBackend",
     "NamedStateBackend",
+    "PredefinedOptions",
     "RocksDBStateBackend",
     "StateBackend",
 ]
@@ -49,6 +53,15 @@ class HashMapStateBackend(StateBackend):
         return {StateBackendOptions.BACKEND.key: "hashmap"}
 
 
+class PredefinedOptions(Enum):
+    """Sets of RocksDB options that Flink knows. They are kept without effect here."""
+
+    DEFAULT = 0
+    SPINNING_DISK_OPTIMIZED = 1
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = 2
+    FLASH_SSD_OPTIMIZED = 3
+
+
 class EmbeddedRocksDBStateBackend(Explaining, StateBackend):
     """RocksDB on the local disk of the slot: for state larger than memory. Keys and values are serialized.
 
@@ -63,18 +76,52 @@ class EmbeddedRocksDBStateBackend(Explaining, StateBackend):
             )
         self._incremental = enable_incremental_checkpointing
         self._db_storage_paths: list[str] = []
+        self._predefined = PredefinedOptions.DEFAULT
+        self._options_factory: str | None = None
+        self._transfer_threads = 4
 
     def is_incremental_checkpoints_enabled(self) -> bool:
         """False only if the backend was made with `enable_incremental_checkpointing=False`."""
         return self._incremental is not False
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Local folders for the databases; none means the system's folder for temporary files."""
-        self._db_storage_paths = list(paths)
+        """Local folders for the databases, as paths or as `file:` URIs; none means the system's folder for temporary files."""
+        self._db_storage_paths = [_local(path) for path in paths]
 
     def get_db_storage_paths(self) -> list[str]:
         """The folders that were set for the databases; empty if the configuration decides."""
         return list(self._db_storage_paths)
+
+    def set_predefined_options(self, options: PredefinedOptions) -> None:
+        """Accepted without effect: `state.backend.rocksdb.*` of the configuration sets RocksDB up."""
+        if not isinstance(options, PredefinedOptions):
+            raise TypeError(f"set_predefined_options takes a PredefinedOptions, not {options!r}")
+        self._predefined = options
+
+    def get_predefined_options(self) -> PredefinedOptions:
+        """The value of `set_predefined_options`; it has no effect."""
+        return self._predefined
+
+    def set_options(self, options_factory_class_name: str) -> None:
+        """Warns that a factory written in Java is not used."""
+        warnings.warn(
+            f"set_options({options_factory_class_name!r}): a factory of RocksDB options in Java is not used; "
+            "state.backend.rocksdb.* of the configuration sets RocksDB up",
+            stacklevel=2,
+        )
+        self._options_factory = options_factory_class_name
+
+    def get_options(self) -> str | None:
+        """The value of `set_options`; it has no effect."""
+        return self._options_factory
+
+    def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
+        """Accepted without effect: a checkpoint holds changed entries, not RocksDB's files, and each slot stores its own."""
+        self._transfer_threads = number_of_transfering_threads
+
+    def get_number_of_transfer_threads(self) -> int:
+        """The value of `set_number_of_transfer_threads`; it has no effect."""
+        return self._transfer_threads
 
     def to_settings(self) -> dict[str, str]:
         settings = {StateBackendOptions.BACKEND.key: "rocksdb"}
@@ -176,6 +223,10 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
             else _folder(str(self._checkpoint_path))
         )
         return {**storage, **super().to_settings()}
+
+
+def _local(path: str) -> str:
+    return urlsplit(path).path.rstrip("/") if path.startswith("file:") else path
 
 
 def _folder(path: str) -> dict[str, str]:

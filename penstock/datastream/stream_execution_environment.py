@@ -31,6 +31,7 @@ from penstock.datastream.program import (
     captured,
     check_program,
 )
+from penstock.datastream.python_dependencies import PythonDependencies
 from penstock.driver.client import JobClient
 from penstock.driver.description import JobDescription
 from penstock.engine.settings import JobSettings
@@ -51,7 +52,7 @@ from penstock.protocol.ids import NodeId
 from penstock.runtime.launch import launch
 
 
-class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSources):
+class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSources, PythonDependencies):
     """A program under construction. `execute` runs what was built since the last one and starts afresh.
 
     Example:
@@ -153,6 +154,8 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
             graph.add_iteration(Iteration(head=iteration.head.id, tail=tail.id, max_wait_ms=iteration.max_wait_ms))
         check_program(self._nodes, self._edges, self._config)
         for node in self._nodes.values():
+            if isinstance(node.operator, SourceOperator) and node.operator.source is not None:
+                node.operator.source = node.operator.source.for_parallelism(node.parallelism)
             chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
             if not self.is_chaining_enabled():
                 chosen = replace(chosen, chainable=False)
@@ -234,15 +237,15 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
         if self._state_backend is not None:
             settings.update(self._state_backend.to_settings())
         settings.update(self._checkpoint_config.to_settings())
-        if self._config.is_object_reuse_enabled():
-            JobOptions.OBJECT_REUSE.set(settings, True)
+        if self.is_object_reuse_enabled() != JobOptions.OBJECT_REUSE.get(settings):
+            JobOptions.OBJECT_REUSE.set(settings, self.is_object_reuse_enabled())
         if self._config.is_use_snapshot_compression():
             settings[CheckpointingOptions.COMPRESSION.key] = "true"
         if self._config.get_auto_watermark_interval() != JobOptions.WATERMARK_INTERVAL.default:
             JobOptions.WATERMARK_INTERVAL.set(settings, self._config.get_auto_watermark_interval())
-        if self._buffer_timeout_set and self._buffer_timeout < 0:
+        if self._buffer_timeout is not None and self._buffer_timeout < 0:
             JobOptions.BUFFER_TIMEOUT_ENABLED.set(settings, False)
-        elif self._buffer_timeout_set:
+        elif self._buffer_timeout is not None:
             JobOptions.BUFFER_TIMEOUT.set(settings, self._buffer_timeout)
         runtime = os.environ.get("PENSTOCK_EXECUTION_MODE") or os.environ.get("PENSTOCK_RUNTIME")
         if runtime:

@@ -155,6 +155,6 @@ class RestartState:
     def exhausted(self, job_name: str, epoch: int, error: BaseException) -> JobFailedError:
         """The error that the job ends with when `delay_ms` gave None."""
         return JobFailedError(
-            f"job {job_name!r} failed in epoch {epoch} and its restart strategy ({self.policy.get_description()}) allows no "
-            f"further attempt after {self.failures} failure(s): {error}"
+            f"{error}\njob {job_name!r} failed in epoch {epoch} and is not started again: its restart strategy "
+            f"({self.policy.get_description().rstrip('.')}) allows no further attempt after {self.failures} failure(s)"
         )

@@ -124,6 +124,11 @@ class Source(ABC):
         makes a job that needs timestamps from elsewhere fail while it is built."""
         return True
 
+    def for_parallelism(self, parallelism: int) -> Source:
+        """The source as a job with this many subtasks reads it. Asked when the job is built; one that can be cut into any number
+        of splits makes as many here."""
+        return self
+
     @property
     def gives_columns(self) -> bool | None:
         """Whether its readers yield `Columns` (True) or `Rows` (False); None when only reading will tell."""
@@ -163,6 +168,9 @@ class SinkWriter(ABC):
         """Takes a block of records of the current epoch; may be called any number of times, also never. Nothing
         written may be visible outside before the commit.
         """
+
+    def end_input(self) -> None:  # noqa: B027 - optional hook
+        """No record will come any more. Called in an epoch, before its `prepare_commit`; again if that epoch is tried again."""
 
     @abstractmethod
     def prepare_commit(self) -> list[Any]:

@@ -33,7 +33,7 @@ def plan_json(graph: StreamGraph) -> str:
             "contents": node.description or node.name,
             "parallelism": node.parallelism,
             "uid": node.operator_id,
-            "columnar": node.columnar,
+            "columnar": int(node.columnar),  # a number: programs for PyFlink read the plan with eval
         }
         inputs = graph.inputs(node.id)
         if inputs:

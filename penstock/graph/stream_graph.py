@@ -30,6 +30,7 @@ class StreamNode:
     slot_sharing_group: str = "default"
     stateful: bool = False
     output_type: Any = None
+    side_types: dict[str, Any] = field(default_factory=dict)  # of side outputs that declare one
     description: str = ""
     location: str = ""  # file:line of the call in the user's program, if known
     columnar: bool = False  # works on whole columns

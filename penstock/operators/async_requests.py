@@ -248,6 +248,9 @@ def _stop(loop: asyncio.AbstractEventLoop) -> None:
 
 def checked(result: Any, method: str) -> list[Any]:
     """A list of results, as they are now. A string is iterable too, and nearly always one result that lacks its brackets."""
-    if result is None or isinstance(result, (str, bytes)) or not isinstance(result, Iterable):
-        raise TypeError(f"{method} must return a list of results (an empty one for none), not {result!r}")
+    wanted = f"{method} must return a list of results (an empty one for none), not {result!r}"
+    if result is None:
+        raise TypeError(f"The result of AsyncFunction cannot be none: {wanted}")
+    if isinstance(result, (str, bytes)) or not isinstance(result, Iterable):
+        raise TypeError(f"The result of AsyncFunction should be of list type: {wanted}")
     return own_all(list(result))

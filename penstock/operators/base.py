@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
-from penstock.errors import PenstockError, UserFunctionError, shorten
+from penstock.errors import PenstockError, UserFunctionError, in_words, shorten
 from penstock.operators import checkpointing
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block, Rows
@@ -205,8 +205,6 @@ class Operator(ABC):
             raise error
         on_record = f" on record {shorten(record)}" if has_record else ""
         raise UserFunctionError(
-            f"{what} of operator {self.ctx.name!r} (uid {self.ctx.uid or self.ctx.operator_id!r}, subtask "
-            f"{self.ctx.subtask + 1}/{self.ctx.parallelism}) raised {type(error).__name__}: {error}{on_record}. "
-            "The job goes back to its last checkpoint if its restart strategy allows; mend the function, or catch the "
-            "error in it and send the record to a side output"
+            f"{in_words(error)}\nraised in {what} of operator {self.ctx.name!r} (uid {self.ctx.uid or self.ctx.operator_id!r}, "
+            f"subtask {self.ctx.subtask + 1}/{self.ctx.parallelism}){on_record}"
         ) from error

@@ -19,6 +19,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import NoWatermarks, WatermarkStrategy
 from penstock.operators.base import Operator, OperatorContext, Output
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator, TimedOperator
+from penstock.operators.keyed_elementwise import KeyedElementwise
 from penstock.operators.source import SourceOperator
 from penstock.operators.two_inputs import BroadcastOperator, TwoInputOperator
 from penstock.operators.watermarks import WatermarkOperator
@@ -45,6 +46,8 @@ def batch_operator(operator: Operator) -> Operator:
         case WatermarkOperator():
             return WatermarkOperator(_silent(operator.strategy), operator.input_type)
         case ProcessOperator() if operator.selector is not None:
+            return BatchOperator(operator, (operator.selector,), (operator.input_type,))
+        case KeyedElementwise():
             return BatchOperator(operator, (operator.selector,), (operator.input_type,))
         case KeyedReduceOperator():
             return BatchOperator(operator, (operator.selector,), (operator.input_type,), final_only=True)

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.common.time import MIN_LONG_VALUE
-from penstock.common.typeinfo import TypeInformation
+from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from penstock.common.types import Row
 from penstock.common.values import ATOMS, own
 from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
 from penstock.functions.base import TimeDomain, TimerService
@@ -19,7 +20,8 @@ from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.simple import FunctionOperator
 from penstock.records import Block, Columns, Rows
-from penstock.records.convert import column_values, to_rows
+from penstock.records.convert import column_values, has_single_floats, to_rows
+from penstock.records.typed import Typed
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import normal_key, user_key
 from penstock.state.overlay import MISSING
@@ -189,7 +191,11 @@ class ProcessOperator(TimedOperator):
         selector = self.selector
         if selector is None:
             return repeat(NO_KEY)
-        if isinstance(block, Columns) and isinstance(selector, ColumnKeySelector):
+        if (
+            isinstance(block, Columns)
+            and isinstance(selector, ColumnKeySelector)
+            and selector.reads_columns(block.batch)
+        ):
             columns = [_key_values(column) for column in selector.columns_of(block.batch)]
             return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
         value: Any = None
@@ -227,6 +233,10 @@ class KeyedReduceOperator(FunctionOperator):
         super().__init__(function, input_type)
         self.selector = selector
 
+    def setup(self, ctx: OperatorContext) -> None:
+        super().setup(ctx)
+        self._as_declared = _as_declared(self.input_type, ctx.name)
+
     def specification(self) -> Specification:
         return Specification(
             holds="a rolling aggregate",
@@ -240,13 +250,14 @@ class KeyedReduceOperator(FunctionOperator):
         self.ctx.metrics.records_in += len(rows)
         table = self.ctx.state.table("reduce", "reducing")
         reduce = self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
-        selector, out = self.selector, []
+        selector, state, as_declared = self.selector, self.ctx.state, self._as_declared
+        out: list[Any] = []
         value: Any = None
         try:
             for value in rows.values:
-                key = selector(value)
+                key = state.current_key = selector(value)
                 current = table.get(key)
-                result = value if current is MISSING else reduce(current, value)
+                result = value if current is MISSING else as_declared(reduce(current, value))
                 if type(result) in ATOMS:
                     table.overlay[key] = result
                     out.append(result)
@@ -257,4 +268,23 @@ class KeyedReduceOperator(FunctionOperator):
                 out.append(emitted)
         except Exception as error:
             self.fail(error, "reduce", value, has_record=True)
+        state.current_key = NO_KEY
         self.emit(out, rows.timestamps)
+
+
+def _as_declared(type_info: TypeInformation | None, name: str) -> Callable[[Any], Any]:
+    """What a function gave as the next call will get it. What is of the right class is looked at when it is emitted; only
+    32-bit floats would be others there."""
+    if not isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
+        return _itself
+    typed, names = Typed(type_info, f"operator {name!r}"), type_info.get_field_names()
+    if isinstance(type_info, RowTypeInfo):
+        right: Callable[[Any], bool] = lambda value: type(value) is Row and value._fields == names  # noqa: E731
+    else:
+        right = lambda value: type(value) is tuple  # noqa: E731
+    always = type_info.to_arrow() is not None and has_single_floats(type_info)
+    return typed.one if always else lambda value: value if right(value) else typed.one(value)
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -187,7 +187,11 @@ class HashRouter(Router):
 
     def _route(self, block: Block) -> None:
         selector = self._selector
-        if isinstance(block, Columns) and isinstance(selector, ColumnKeySelector):
+        if (
+            isinstance(block, Columns)
+            and isinstance(selector, ColumnKeySelector)
+            and selector.reads_columns(block.batch)
+        ):
             groups = key_groups_of_columns(selector.columns_of(block.batch), self._max)
             self.scatter_columns(block, groups.astype(np.int64) * len(self.targets) // self._max)
             return
@@ -201,8 +205,8 @@ class HashRouter(Router):
                 target = cache.get(key)
             except TypeError as error:
                 raise PenstockError(
-                    f"the key selector returned {key!r} ({type(key).__name__}) for {value!r}: a key must be hashable; "
-                    "return a tuple instead of a list, for example"
+                    f"the key selector returned {key!r} ({type(key).__name__}) for {value!r}: a key must be hashable, or a "
+                    "list, dict or set of what is"
                 ) from error
             if target is None:
                 target = cache[key] = subtask_of(key_group(key, self._max), len(self.targets), self._max)

@@ -32,6 +32,10 @@ class ColumnKeySelector:
             fields = [read_column(value, name) for name in self.names]
         return normal_key(fields[0] if len(fields) == 1 else tuple(fields))
 
+    def reads_columns(self, batch: pa.RecordBatch) -> bool:
+        """Whether keys can be taken from the columns: of lists, maps and structs the values of rows are compared."""
+        return not any(pa.types.is_nested(column.type) for column in self.columns_of(batch))
+
     def columns_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns of a batch."""
         return [column_of(batch, name, "key_by") for name in self.names]

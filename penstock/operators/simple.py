@@ -152,6 +152,10 @@ class SinkOperator(Operator):
         except Exception as error:
             self.fail(error, "writing to the sink", None)
 
+    def end_input(self) -> None:
+        assert self._writer is not None
+        self._writer.end_input()
+
     def prepare_commit(self) -> list[Any]:
         assert self._writer is not None
         try:

@@ -32,6 +32,7 @@ class SourceOperator(Operator):
         self._splits: dict[str, SplitWatermarks] = {}
         self._valve: WatermarkValve[str] = WatermarkValve()
         self._ordinals: dict[str, int] = {}
+        self._planned = False  # a plan of the source has been seen: of a bounded one it names all splits
         self._closed: set[str] = set()  # splits whose periodic watermark of this epoch is out
         self._at_work: set[str] = set()  # by the clock: splits that had records, or must wait, in this interval
         self._unread: set[str] = set()  # of what is being read, splits that are not done
@@ -83,6 +84,7 @@ class SourceOperator(Operator):
 
     def steps(self, ranges: Sequence[SplitRange], finished: bool) -> Iterator[None]:
         """Read this subtask's part of an epoch, or of a grant, yielding after every block. Ends before the barrier."""
+        self._planned = self._planned or bool(ranges) or self.ctx.by_clock
         mine = [r for r in ranges if r.ordinal % self.ctx.parallelism == self.ctx.subtask]
         for split in mine:
             self._know(split.split, split.ordinal)
@@ -130,8 +132,10 @@ class SourceOperator(Operator):
     def finish_epoch(self, at_work: set[str], ended: list[str], finished: bool) -> None:
         """`at_work` are the splits that had records, or would have had if they need not wait for others."""
         now = self.ctx.processing_time()
-        if self.strategy.idle_timeout_ms is not None and not self._ordinals and not self.idle:
-            # A subtask that never had a split has no record to time out by, and nothing that others should wait for.
+        none_to_come = self._planned and self.source is not None and self.source.bounded
+        if (self.strategy.idle_timeout_ms is not None or none_to_come) and not self._ordinals and not self.idle:
+            # A subtask that never had a split has no record to time out by, and nothing that others should wait for. A bounded
+            # source has named all its splits in its first plan, so none will come either.
             self.idle = True
             self.ctx.output.idle(True)
         for split, watermarks in self._splits.items():

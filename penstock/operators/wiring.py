@@ -5,7 +5,7 @@ Where the results of an operator in a chain go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -20,28 +20,26 @@ from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator
 from penstock.operators.routing import Router, create_router
 from penstock.operators.simple import FilterOperator
+from penstock.operators.source import SourceOperator
 from penstock.protocol.events import Event, IdleStatus, Watermark
 from penstock.protocol.ids import NodeId, TaskId, VertexId
 from penstock.records import Block, Columns, Rows
-from penstock.records.convert import check_rows, has_single_floats, rounded_rows, to_columns, travels_as_arrow
+from penstock.records.convert import to_columns, travels_as_arrow
+from penstock.records.typed import Typed
 
 
 class ChainOutput:
     """Output of one operator: chained operators first, then the exchanges that start here. Where there are several, each
     gets records of its own: what one does to them is not seen by the others. With object reuse, as in Flink, they share."""
 
-    __slots__ = ("_check", "_rounded", "_shared", "chained", "chained_sides", "routers", "side_routers")
+    __slots__ = ("_shared", "_sides", "_typed", "chained", "chained_sides", "routers", "side_routers")
 
     def __init__(
-        self,
-        check: Callable[[Block], None] | None = None,
-        *,
-        rounded: Callable[[Block], Block] | None = None,
-        object_reuse: bool = False,
+        self, typed: Typed | None = None, *, sides: Mapping[str, Typed] | None = None, object_reuse: bool = False
     ) -> None:
-        """`check` refuses a block for the operators chained here; exchanges check what they send themselves. `rounded` comes
-        before both, so that an exchange finds the keys that its receiver will find."""
-        self._check, self._rounded = check, rounded
+        """`typed` converts a block before anybody gets it, so that all find the same records and keys; `sides` those of side
+        outputs."""
+        self._typed, self._sides = typed, sides or {}
         self._shared = object_reuse
         self.chained: list[Operator] = []
         self.chained_sides: dict[str, list[Operator]] = {}
@@ -49,15 +47,16 @@ class ChainOutput:
         self.side_routers: dict[str, list[Router]] = {}
 
     def block(self, block: Block) -> None:
-        """Hands a block to the chained operators and the exchanges, rounded and checked as its type says."""
-        if self._rounded is not None:
-            block = self._rounded(block)
-        if self.chained and self._check is not None:
-            self._check(block)
+        """Hands a block to the chained operators and the exchanges, converted and checked as its type says."""
+        if self._typed is not None:
+            block = self._typed.block(block)
         self._deliver(block, self.chained, self.routers)
 
     def side(self, tag: str, block: Block) -> None:
         """Hands a block to those that take this side output."""
+        typed = self._sides.get(tag)
+        if typed is not None:
+            block = typed.block(block)
         self._deliver(block, self.chained_sides.get(tag, ()), self.side_routers.get(tag, ()))
 
     def _deliver(self, block: Block, operators: Sequence[Operator], routers: Sequence[Router]) -> None:
@@ -130,7 +129,7 @@ def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) ->
     routers = []
     for job_edge in vertex.outputs:
         edge = job_edge.stream_edge
-        router = _router(graph, task, job_edge, send, block_size)
+        router = _router(graph, task, job_edge, operators[edge.source], send, block_size)
         routers.append(router)
         if edge.tag is None:
             outputs[edge.source].routers.append(router)
@@ -140,15 +139,17 @@ def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) ->
 
 
 def _output(node: StreamNode, operator: Operator, *, object_reuse: bool) -> ChainOutput:
-    """What an operator makes is checked against its declared type; what it hands on has been."""
-    made = operator.gives == "rows" and not isinstance(operator, FilterOperator)
-    declared = node.output_type
-    if not made or declared is None or not travels_as_arrow(declared):
-        return ChainOutput(object_reuse=object_reuse)
     where = f"operator {node.where}"
-    if has_single_floats(declared):  # rounding checks them, too
-        return ChainOutput(rounded=partial(rounded_rows, type_info=declared, where=where), object_reuse=object_reuse)
-    return ChainOutput(partial(check_rows, type_info=declared, where=where), object_reuse=object_reuse)
+    typed = Typed(node.output_type, where) if _makes(operator) and node.output_type is not None else None
+    sides = {tag: Typed(declared, f"side output {tag!r} of {where}") for tag, declared in node.side_types.items()}
+    return ChainOutput(typed, sides=sides, object_reuse=object_reuse)
+
+
+def _makes(operator: Operator) -> bool:
+    """What an operator makes is converted to its declared type; what it hands on has been."""
+    return (operator.gives == "rows" and not isinstance(operator, FilterOperator)) or isinstance(
+        operator, SourceOperator
+    )
 
 
 def _load(node: StreamNode) -> Operator:
@@ -158,7 +159,9 @@ def _load(node: StreamNode) -> Operator:
     return operator
 
 
-def _router(graph: ExecutionGraph, task: TaskId, job_edge: JobEdge, send: Emit, block_size: int) -> Router:
+def _router(
+    graph: ExecutionGraph, task: TaskId, job_edge: JobEdge, operator: Operator, send: Emit, block_size: int
+) -> Router:
     edge = job_edge.stream_edge
     channel = graph.channel_of(job_edge, task.subtask)
     source = next(node for node in graph.vertex(task).nodes if node.id == edge.source)
@@ -173,5 +176,6 @@ def _router(graph: ExecutionGraph, task: TaskId, job_edge: JobEdge, send: Emit, 
         block_size=block_size,
     )
     if declared is not None and travels_as_arrow(declared):
-        router.pack = partial(to_columns, type_info=declared, where=f"operator {source.where}")
+        checked = _makes(operator)
+        router.pack = partial(to_columns, type_info=declared, where=f"operator {source.where}", checked=checked)
     return router

@@ -14,7 +14,7 @@ from penstock.common.types import Row, RowKind
 from penstock.errors import PenstockError, shorten
 from penstock.records import Block, Columns, Rows, TimestampArray
 from penstock.records.arrow_columns import milliseconds
-from penstock.records.exact_arrays import DoesNotFit, check_fits, exact_array
+from penstock.records.exact_arrays import DoesNotFit, exact_array
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -123,21 +123,20 @@ def travels_as_arrow(type_info: TypeInformation | None) -> bool:
     return isinstance(type_info, (RowTypeInfo, TupleTypeInfo)) and type_info.to_arrow() is not None
 
 
-def to_columns(block: Block, type_info: TypeInformation, where: str) -> Block:
-    """Typed rows as columns. A value that does not fit the declared type is an error, never a silent cast. Rows of
-    which only some have a timestamp stay rows."""
+def to_columns(block: Block, type_info: TypeInformation, where: str, *, checked: bool = False) -> Block:
+    """Typed rows as columns. A value that does not fit the declared type is an error, never a silent cast; `checked` rows are
+    known to fit. Rows of which only some have a timestamp stay rows."""
     if isinstance(block, Columns) or (block.timestamps is not None and None in block.timestamps):
         return block
     arrays: list[pa.Array] = []
-    schema = _each_field(block.values, type_info, where, lambda values, kind: arrays.append(exact_array(values, kind)))
+    schema = _each_field(
+        block.values,
+        type_info,
+        where,
+        lambda values, kind: arrays.append(exact_array(values, kind, checked=checked)),
+    )
     stamps = None if block.timestamps is None else np.asarray(block.timestamps, dtype=np.int64)
     return Columns(pa.RecordBatch.from_arrays(arrays, schema=schema), stamps)
-
-
-def check_rows(block: Block, type_info: TypeInformation, where: str) -> None:
-    """Refuse what `to_columns` refuses, where rows stay rows: whether a record fits must not depend on how far it travels."""
-    if isinstance(block, Rows) and block.values:
-        _each_field(block.values, type_info, where, check_fits)
 
 
 def has_single_floats(type_info: TypeInformation) -> bool:
@@ -149,14 +148,6 @@ def _is_or_has_single(kind: pa.DataType) -> bool:
     if pa.types.is_float32(kind):
         return True
     return any(_is_or_has_single(kind.field(place).type) for place in range(kind.num_fields))
-
-
-def rounded_rows(block: Block, type_info: TypeInformation, where: str) -> Block:
-    """The rows as they come out of columns, with their 32-bit floats rounded: a key must not depend on how far its record
-    has travelled."""
-    return (
-        to_rows(to_columns(block, type_info, where), type_info) if isinstance(block, Rows) and block.values else block
-    )
 
 
 def _each_field(
@@ -172,7 +163,7 @@ def _each_field(
         try:
             do(column, field.type)
         except DoesNotFit as error:
-            raise _misfit(where, type_info, values[error.position], f"field {field.name!r} is {error}") from error
+            raise misfit(where, type_info, values[error.position], f"field {field.name!r} is {error}") from error
     return schema
 
 
@@ -200,11 +191,12 @@ def _fields(values: list[Any], type_info: RowTypeInfo | TupleTypeInfo, where: st
                 raise ValueError("None is no record")
             structs.append(type_info.to_internal_type(value))
     except (AttributeError, KeyError, TypeError, ValueError, PenstockError) as error:
-        raise _misfit(where, type_info, value, str(error)) from error
+        raise misfit(where, type_info, value, str(error)) from error
     return [[struct[name] for struct in structs] for name in names]
 
 
-def _misfit(where: str, type_info: TypeInformation, record: Any, why: str) -> PenstockError:
+def misfit(where: str, type_info: TypeInformation, record: Any, why: str) -> PenstockError:
+    """The error of a record that is not of the type that `where` declares."""
     return PenstockError(
         f"{where} declares the type {type_info}, but gave {shorten(record)}: {why}. Declare the type the function really "
         "gives, convert the value in the function, or leave the type out"

@@ -30,15 +30,17 @@ _SEQUENCES: Final = frozenset({list, tuple, np.ndarray})
 class DoesNotFit(ValueError):
     """A value that is not of the declared type; `position` is its place among the values."""
 
-    def __init__(self, position: int, value: Any, kind: pa.DataType, why: str = "") -> None:
+    def __init__(self, position: int, value: Any, kind: Any, why: str = "") -> None:
         detail = f" ({why})" if why else ""
         super().__init__(f"{value!r}, a {type(value).__name__}, is not exactly a value of {kind}{detail}")
         self.position = position
 
 
-def exact_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """`pa.array(values, kind)`, or an error that names the first value that would not be the same afterwards."""
-    check_exact(values, kind)
+def exact_array(values: Sequence[Any], kind: pa.DataType, *, checked: bool = False) -> pa.Array:
+    """`pa.array(values, kind)`, or an error that names the first value that would not be the same afterwards. `checked`: the
+    values are known to fit."""
+    if not checked:
+        check_exact(values, kind)
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:

@@ -21,6 +21,7 @@ from penstock.driver.description import JobDescription, Planned
 from penstock.driver.job_master import JobMaster
 from penstock.engine.messages import EpochReport
 from penstock.errors import ConfigurationError, CorruptSnapshotError, StorageError
+from penstock.runtime import console
 
 if TYPE_CHECKING:
     from penstock.driver.client import JobClient, RunningJob
@@ -32,6 +33,7 @@ def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: 
     """Starts a job in the configured runtime and gives its client. A job of a home takes its slots first."""
     if InternalOptions.PLAN_ONLY.get(configuration):
         raise Planned(job)
+    console.install(_interrupted)
     job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)
     home = attach.home_of(configuration)
     if home is None:
@@ -87,6 +89,24 @@ def running_jobs() -> list[JobClient]:
     return [client for client in list(_started) if not client.get_job_execution_result().done()]
 
 
+def _interrupted() -> list[str]:
+    """For each job that ends because this process does, whether it can go on."""
+    told = []
+    for client in running_jobs():
+        master = client._job.master
+        newest = None if master.storage is None else master.restored
+        told.append(
+            f"interrupted: job {master.job.graph.job.job_name!r} has ended; "
+            + (
+                "it has no checkpoint to go on from"
+                if newest is None or isinstance(master.storage, DriverStorage)
+                else f"started again with its job folder {getattr(master.storage, 'url', '')}, it goes on from checkpoint "
+                f"{newest.checkpoint_id}"
+            )
+        )
+    return told
+
+
 def _storage(job: JobDescription, otherwise: str | None = None) -> Storage | None:
     """The job folder: a fixed one is resumed by itself, one under the checkpoint directory is new for every job. A job
     that names none has its folder where it is managed (`otherwise`)."""
@@ -107,11 +127,16 @@ def _storage(job: JobDescription, otherwise: str | None = None) -> Storage | Non
         return open_storage(f"{settings.checkpoint_dir.rstrip('/')}/{job.job_id}")
     if otherwise is not None:
         return open_storage(otherwise)
-    raise ConfigurationError(
-        f"checkpointing is on, but nothing says where to keep checkpoints: set '{options.JOB_DIR}' (this job's own folder, "
-        f"from which it resumes by itself), '{options.DIR}' (a folder for all jobs), or '{options.STORAGE}' = 'jobmanager' "
-        "(the driver's memory, for small state)"
+    _log.warning(
+        "job %r keeps its checkpoints in the driver's memory, because nothing says where else: it goes on after a failure, but not "
+        "after the end of this process. For that set '%s' (this job's own folder) or '%s' (a folder for all jobs); to mean memory, "
+        "'%s' = 'jobmanager'",
+        job.graph.job.job_name,
+        options.JOB_DIR,
+        options.DIR,
+        options.STORAGE,
     )
+    return DriverStorage(settings.driver_max_state_size)
 
 
 def _job_id(storage: Storage, fresh: str) -> str:

@@ -97,7 +97,7 @@ def _script_code(path: str) -> tuple[CodeType, str, str | None]:
     except OSError as error:
         raise JobDefinitionError(f"the program {path!r} cannot be read: {error.strerror or error}") from error
     try:
-        return compile(source, path, "exec"), path, None
+        return compile(source, path, "exec", dont_inherit=True), path, None
     except SyntaxError as error:
         raise ProgramError(error.with_traceback(None)) from error
 

@@ -4,6 +4,7 @@ State tables are dicts, and dicts compare with `==`. For two floats that is wron
 would be a key of its own, and 0.0 equals -0.0, which Flink keeps apart. So inside of state a key is in its *normal* form:
 there is one NaN, which equals itself, and one -0.0, which equals nothing else; alone or inside of tuples and Rows. Users
 are shown the plain float again (`user_key`). And two moments are two keys, also where a clock shows the same for both.
+Lists, dicts, sets and bytearrays, which Python cannot hash, are `FrozenKey`s inside of state.
 
 Keys → key groups → subtasks, by a stable hash of a canonical encoding (Python's own `hash` differs per process).
 
@@ -50,6 +51,58 @@ class ExactFloat(float):
 NAN: Final = ExactFloat("nan")
 NEGATIVE_ZERO: Final = ExactFloat("-0.0")
 
+
+class FrozenKey:
+    """A list, dict, set or bytearray as a key. Two are equal if they are of one kind and hold equal parts; of dicts and sets
+    the order does not count."""
+
+    __slots__ = ("_hash", "kind", "parts")
+
+    def __init__(self, kind: str, parts: tuple[Any, ...]) -> None:
+        """`parts` are normal keys: the elements of a list, sorted pairs of a dict, sorted elements of a set, the bytes."""
+        self.kind, self.parts = kind, parts
+        self._hash = hash((kind, parts))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is FrozenKey and self.kind == other.kind and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[FrozenKey], tuple[str, tuple[Any, ...]]]:
+        return FrozenKey, (self.kind, self.parts)
+
+    def __repr__(self) -> str:
+        return repr(self.thawed(_plain_float))
+
+    def thawed(self, of_float: Callable[[float], float]) -> Any:
+        """A new object that equals the one that was frozen."""
+        parts = [_rebuilt(part, of_float, thaw=True) for part in self.parts]
+        match self.kind:
+            case "list":
+                return parts
+            case "dict":
+                return dict(parts)
+            case "set":
+                return set(parts)
+            case _:
+                return bytearray(parts[0])
+
+
+def _frozen(key: Any, of_float: Callable[[float], float]) -> FrozenKey | None:
+    """None: it is none of those."""
+    if isinstance(key, list):
+        return FrozenKey("list", tuple([_rebuilt(item, of_float) for item in key]))
+    if isinstance(key, dict):
+        pairs = [(_rebuilt(name, of_float), _rebuilt(value, of_float)) for name, value in key.items()]
+        return FrozenKey("dict", tuple(sorted(pairs, key=canonical)))
+    if isinstance(key, set):
+        return FrozenKey("set", tuple(sorted((_rebuilt(item, of_float) for item in key), key=canonical)))
+    if isinstance(key, bytearray):
+        return FrozenKey("bytearray", (bytes(key),))
+    return None
+
+
 # Of these every value is its own normal form.
 PLAIN_KEYS: Final = frozenset(
     {str, int, bool, bytes, type(None), datetime.date, datetime.time, datetime.timedelta, uuid.UUID}
@@ -63,7 +116,7 @@ def normal_key(key: Any) -> Any:
 
 def user_key(key: Any) -> Any:
     """A key of a state table as users know it."""
-    return key if type(key) in PLAIN_KEYS else _rebuilt(key, _plain_float)
+    return key if type(key) in PLAIN_KEYS else _rebuilt(key, _plain_float, thaw=True)
 
 
 def restored_key(key: Any) -> Any:
@@ -88,19 +141,21 @@ def _restored_float(key: float) -> float:
     return 0.0 if key == 0.0 else key  # NEGATIVE_ZERO equals nothing else
 
 
-def _rebuilt(key: Any, of_float: Callable[[float], float]) -> Any:
+def _rebuilt(key: Any, of_float: Callable[[float], float], *, thaw: bool = False) -> Any:
     kind = type(key)
     if kind is float or kind is ExactFloat:
         return of_float(key)
+    if kind is FrozenKey:
+        return key.thawed(of_float) if thaw else key
     if isinstance(key, tuple):
         if PLAIN_KEYS.issuperset(map(type, key)):
             return key
-        items = [item if type(item) in PLAIN_KEYS else _rebuilt(item, of_float) for item in key]
+        items = [item if type(item) in PLAIN_KEYS else _rebuilt(item, of_float, thaw=thaw) for item in key]
         if all(map(_same, items, key)):
             return key
         return kind(*items) if hasattr(key, "_fields") else tuple(items)
     if isinstance(key, Row):
-        values = [_rebuilt(value, of_float) for value in key]
+        values = [_rebuilt(value, of_float, thaw=thaw) for value in key]
         if all(map(_same, values, key)):
             return key
         row = Row(*values)
@@ -113,7 +168,7 @@ def _rebuilt(key: Any, of_float: Callable[[float], float]) -> Any:
         return of_float(float("nan"))
     if isinstance(key, datetime.datetime) and key.tzinfo is not None:
         return _moment(key)
-    return key
+    return key if thaw else _frozen(key, of_float) or key
 
 
 def _moment(key: datetime.datetime) -> datetime.datetime:
@@ -161,6 +216,10 @@ def canonical(key: Any) -> bytes:
 
 def _canonical_object(key: Any) -> bytes:
     kind = type(key)
+    if isinstance(key, FrozenKey):
+        return b"k" + key.kind.encode() + b":" + _sequence(key.parts)
+    if isinstance(key, frozenset):
+        return b"kfrozenset:" + _sequence(sorted(key, key=canonical))
     if isinstance(key, enum.Enum):
         return b"e" + f"{kind.__qualname__}.{key.name}".encode()
     if isinstance(key, np.generic):
@@ -182,8 +241,8 @@ def _canonical_object(key: Any) -> bytes:
         return b"o" + canonical(canonical_key())
     raise UnsupportedKeyError(
         f"a key of type {kind.__module__}.{kind.__qualname__} cannot be used: {key!r}. Keys are None, bool, int, float, "
-        "str, bytes, date and time types, Decimal, UUID, enums, and tuples or Rows of these; return one of them from the "
-        "key selector, or give the class a __canonical_key__() method that does"
+        "str, bytes, date and time types, Decimal, UUID, enums, and tuples, Rows, lists, dicts or sets of these; return one of "
+        "them from the key selector, or give the class a __canonical_key__() method that does"
     )
 
 

@@ -20,7 +20,8 @@ from penstock.checkpoint.manifest_file import encode
 from penstock.checkpoint.ownership import OwnerInfo, Ownership, StartPermit, acquire, renew
 from penstock.checkpoint.storage import ObjectStorage, Storage
 from penstock.checkpoint.store import CheckpointStore, Committed, Fenced, KeptAll
-from penstock.connectors.files.commit import FileCommitter, staging_folder
+from penstock.connectors.files import FileSink
+from penstock.connectors.files.commit import staging_folder
 from penstock.connectors.staging import StagedCommitter, stage
 from penstock.driver.plan_log import PlanLog
 from penstock.driver.recovery import import_savepoint
@@ -226,8 +227,8 @@ def test_a_driver_that_is_replaced_before_it_looks_for_what_is_staged_discards_n
 
 
 def test_a_driver_that_is_replaced_before_it_looks_for_staged_files_discards_none(tmp_path: Path) -> None:
-    committer = FileCommitter(str(tmp_path), "sink")
-    staged = Path(staging_folder(str(tmp_path), "sink")) / "00000001-0-x"
+    committer = FileSink.text(tmp_path).create_committer("sink")
+    staged = tmp_path / staging_folder("sink") / "00000001-0-x"
     staged.parent.mkdir(parents=True)
     staged.write_text("promised")
 
@@ -238,7 +239,7 @@ def test_a_driver_that_is_replaced_before_it_looks_for_staged_files_discards_non
     with pytest.raises(FencedError):
         committer.discard_after(0)
     assert staged.exists()
-    FileCommitter(str(tmp_path), "sink").discard_after(0)
+    FileSink.text(tmp_path).create_committer("sink").discard_after(0)
     assert not staged.exists()
 
 

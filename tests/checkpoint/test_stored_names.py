@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoint.manifest_file import unpack_committables
-from penstock.connectors.files.commit import StagedFile
+from penstock.connectors.files.rolling import StagedFile
 from penstock.connectors.program import CollectedValues, PrintedLines
 from penstock.datastream.window import TimeWindow
 from penstock.pickling import MOVED, load_stored

@@ -21,9 +21,13 @@ def test_a_pyflink_script_runs_as_it_is_with_its_own_arguments(tmp_path: Path) -
     script = _write(tmp_path, "word_count.py", PYFLINK_WORD_COUNT)
     done = penstock("run", "--pyflink", "--runtime", "embedded", script, "--input", "to be or not to be")
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split("\n")) == sorted(
-        ["('to', 1)", "('be', 1)", "('or', 1)", "('not', 1)", "('to', 2)", "('be', 2)", ""]
-    )
+    assert sorted(done.stdout.split("\n")) == sorted(["(to,1)", "(be,1)", "(or,1)", "(not,1)", "(to,2)", "(be,2)", ""])
+
+
+def test_annotations_of_a_script_are_what_python_makes_of_them(tmp_path: Path) -> None:
+    text = "import inspect\ndef f(n: int): ...\nprint(inspect.signature(f).parameters['n'].annotation is int)\n"
+    done = penstock("run", "--runtime", "embedded", _write(tmp_path, "annotated.py", text))
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_without_pyflink_the_script_is_told_that_there_is_none(tmp_path: Path) -> None:
@@ -144,5 +148,5 @@ def test_a_program_runs_also_where_no_home_folder_can_be_made(tmp_path: Path) ->
     script = _write(tmp_path, "word_count.py", PYFLINK_WORD_COUNT)
     home = {"PENSTOCK_HOME": str(tmp_path / "file" / "home")}
     done = penstock("run", "--pyflink", "--runtime", "embedded", script, "--input", "be", environment=home)
-    assert (done.returncode, done.stdout) == (0, "('be', 1)\n")
+    assert (done.returncode, done.stdout) == (0, "(be,1)\n")
     assert "cannot be watched" in done.stderr

@@ -148,18 +148,18 @@ def test_an_empty_epoch_has_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_commit_lists_the_files_of_all_epochs_it_covers(tmp_path: Path) -> None:
+def test_small_files_of_the_epochs_of_one_checkpoint_become_one_and_are_listed(tmp_path: Path) -> None:
     sink = FileSink.text(tmp_path)
     committer = sink.create_committer("sink")
     committer.commit(2, [*stage(sink, 1, [Rows(["a"])]), *stage(sink, 2, [Rows(["b", "c"])])])
     committer.commit(10, stage(sink, 10, [Rows(["d"])]))
     manifest = json.loads((tmp_path / "_commits" / "2.json").read_text())
     assert [(entry["path"], entry["rows"], entry["size"]) for entry in manifest["files"]] == [
-        ("part-00000001-0000.txt", 1, 2),
-        ("part-00000002-0000.txt", 2, 4),
+        ("part-00000001-0000.txt", 3, 6),
     ]
     assert [Path(path).name for path in committed_files(tmp_path, after_epoch=2)] == ["part-00000010-0000.txt"]
-    assert len(committed_files(tmp_path)) == 3
+    assert len(committed_files(tmp_path)) == 2
+    assert _visible(tmp_path)["part-00000001-0000.txt"] == b"a\nb\nc\n"
 
 
 @pytest.mark.parametrize("other", [{"sink_id": "other"}, {"job_id": "other"}])
@@ -335,9 +335,9 @@ def test_bulk_formats_are_built_as_in_pyflink(tmp_path: Path) -> None:
     assert pq.read_table(committed_files(tmp_path)[0]).to_pylist() == [{"id": 1, "name": "a"}]
 
 
-def test_object_stores_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="atomic renames"):
-        FileSink.text("s3://bucket/folder")
+def test_a_file_url_with_a_host_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="three slashes"):
+        FileSink.text("file://host/folder")
 
 
 def test_what_the_sink_commits_the_source_reads_and_nothing_else(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.checkpoint.object_storage import ObjectStorage
 from penstock.connectors.base import Committer, Sink, SinkWriter, WriterContext
 from penstock.connectors.cache import CacheSink, CacheSource
-from penstock.connectors.files import FileSink, committed_files
+from penstock.connectors.files import FileCompactStrategy, FileSink, committed_files
 from penstock.connectors.function_sink import FunctionSink
 from penstock.datastream.functions import TwoPhaseCommitSinkFunction
 from penstock.records import Block, Columns, Rows
@@ -47,6 +48,26 @@ class TestListedFiles(TestTextFiles):
 
     def visible(self, folder: Path) -> list[Any]:
         return [line for path in committed_files(folder) for line in Path(path).read_text().splitlines()]
+
+
+class TestCompactedFiles(TestTextFiles):
+    """Files of all subtasks are joined at every checkpoint."""
+
+    def sink(self, folder: Path) -> Sink:
+        strategy = FileCompactStrategy.builder().enable_compaction_on_checkpoint(1).build()
+        return FileSink.text(folder, compaction=strategy)
+
+
+class TestFilesInAnObjectStore(SinkContract):
+    """As all do that see whole objects only: nothing there is renamed."""
+
+    def sink(self, folder: Path) -> Sink:
+        return FileSink.text(f"memory:///{folder}")
+
+    def visible(self, folder: Path) -> list[Any]:
+        store = ObjectStorage(f"memory:///{folder}")
+        names = [name for name in store.list("") if not name.startswith((".", "_"))]
+        return [line for name in names for line in store.get(name).decode().splitlines()]
 
 
 class TestListSink(SinkContract):

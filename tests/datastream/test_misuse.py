@@ -308,7 +308,7 @@ def test_a_watermark_strategy_without_an_assigner_gives_no_timestamps(
 
 
 def test_one_stream_of_a_union_without_timestamps_is_enough_to_refuse(env: StreamExecutionEnvironment) -> None:
-    stamped = env.from_collection([1]).assign_timestamps_and_watermarks(STAMPED)
+    stamped = env.from_collection([1], Types.LONG()).assign_timestamps_and_watermarks(STAMPED)
     windowed(stamped.union(env.from_sequence(1, 3).name("Plain")))
     with pytest.raises(JobDefinitionError, match="'Plain'"):
         env.get_execution_plan()
@@ -439,7 +439,7 @@ def test_only_an_operators_own_output_has_side_outputs(numbers: DataStream) -> N
     with pytest.raises(JobDefinitionError, match="only an operator's own output"):
         main.get_side_output(tag).get_side_output(tag)
     with pytest.raises(JobDefinitionError, match="only an operator's own output"):
-        main.union(numbers).get_side_output(tag)
+        main.union(main).get_side_output(tag)
     with pytest.raises(JobDefinitionError, match="takes an OutputTag"):
         main.get_side_output("odd")  # type: ignore[arg-type]
 

@@ -119,7 +119,7 @@ def test_fixed_delay_gives_up_after_its_attempts(sink: str) -> None:
     job = failing_job(sink, *range(10, 100))
     runtime = EmbeddedJob(job, master_of(job, memory_storage()))
     with pytest.raises(
-        JobFailedError, match=r"failed in epoch 2 .*no further attempt after 4 failure.*call 13"
+        JobFailedError, match=r"(?s)call 13.*failed in epoch 2 .*no further attempt after 4 failure"
     ) as failure:
         runtime.run()
     assert isinstance(failure.value.__cause__, UserFunctionError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from penstock.engine.uploads import ImmediateUploads
 from penstock.functions.connectors import SplitRange
 from penstock.graph.iterations import Loop
 from penstock.operators.iteration import Feedback
-from penstock.protocol.events import Barrier, Data, EndOfData, Event, Watermark
+from penstock.protocol.events import Barrier, Data, Event, Watermark
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.records import Rows
@@ -46,7 +47,7 @@ class Outside:
     def feedback_taken(self, loop: Loop, subtask: int, epoch: int, taken: int) -> None:
         self.taken.append((epoch, taken))
 
-    def grant_read(self, task: TaskId) -> None:
+    def grant_read(self, task: TaskId, seconds: float) -> None:
         self.grants += 1
 
     def values(self) -> list[Any]:
@@ -62,7 +63,9 @@ class Level:
         level: int,
         mode: BarrierMode = BarrierMode.EXACTLY_ONCE,
         vertex: VertexId | None = None,
+        kept: Sequence[Feedback] = (),
     ) -> None:
+        """`kept`: what the tail of its only loop has from a checkpoint."""
         told = HostJob(job_id=job.job_id, graph=job.graph, settings=job.settings, storage_url=None, job_parameters={})
         host = TaskHost(told, None, ImmediateUploads(lambda report: None), name="host", mode=mode, by_clock=True)
         self.outside, self.loops = Outside(), job.graph.loops
@@ -70,21 +73,24 @@ class Level:
         self.run = StreamRun(
             host, self.outside, version="1.0", checkpoint=None, epoch=1, job_attempt=0, levels=(level,)
         )
-        self.run.start(1000)
         (self.held,) = [held for held in self.run.tasks if vertex in (None, held.id.vertex)]
         self.task = self.held.id
+        if kept:
+            self.held.task.tail(self.loops[0].tail)._kept.extend(kept)
+        self.run.start(1000)
 
     def offer(self, *events: Event, channel: int = 0) -> None:
         for event in events:
             self.run.offer(self.task, self.held.task.channels[channel].channel, event)
 
     def trigger(self, epoch: int, *, last: bool = False) -> None:
+        """`last`: the job is to stop here, its sources have not ended."""
         self.run.trigger(
             EpochPlan(
                 epoch=epoch,
                 checkpoint=False,
                 processing_time=1000 * epoch,
-                sources={source: SourceRanges(ranges=(), finished=last) for source in self._sources},
+                sources={source: SourceRanges(ranges=(), finished=False) for source in self._sources},
                 accepted={},
                 chain_lengths={},
                 base_checkpoint=None,
@@ -125,8 +131,8 @@ def a_loop() -> JobDescription:
     return env._describe("stream run")
 
 
-def end_of(job: JobDescription, vertex: VertexId) -> Level:
-    return Level(job, job.graph.job.vertices[vertex].level, vertex=vertex)
+def end_of(job: JobDescription, vertex: VertexId, kept: Sequence[Feedback] = ()) -> Level:
+    return Level(job, job.graph.job.vertices[vertex].level, vertex=vertex, kept=kept)
 
 
 def test_a_barrier_waits_for_the_drivers_word_of_it() -> None:
@@ -157,8 +163,10 @@ def test_a_source_reads_each_grant_once_and_sends_the_barrier_behind_all_of_them
     level = Level(two_levels(), 0)
 
     def grant(start: int, end: int) -> None:
-        part = SourceRanges(ranges=(SplitRange(split="0", ordinal=0, start=start, end=end, last=False),), finished=False)
-        level.run.grant({source: part for source in level._sources})
+        part = SourceRanges(
+            ranges=(SplitRange(split="0", ordinal=0, start=start, end=end, last=False),), finished=False
+        )
+        level.run.grant(dict.fromkeys(level._sources, part))
 
     grant(0, 1)
     grant(1, 2)
@@ -214,6 +222,23 @@ def test_a_tail_keeps_at_its_barrier_what_its_head_had_not_taken() -> None:
     assert [ack.feedback for ack in tail.outside.acks] == [{loop.tail: 1}, {loop.tail: 1}], "6 and then 8"
 
 
+def test_a_restored_tail_first_sends_back_what_its_checkpoint_has() -> None:
+    job = a_loop()
+    (loop,) = job.graph.loops
+    before = end_of(job, loop.tail_vertex)
+    before.offer(rows(5))
+    before.offer(rows(6))
+    before.run_on()
+    tail = end_of(job, loop.tail_vertex, kept=before.outside.back)
+    assert tail.outside.back == before.outside.back
+    tail.run.feedback_taken(loop, 1, 1)
+    tail.trigger(1)
+    tail.offer(rows(7))
+    tail.offer(Barrier(1, False))
+    tail.run_on()
+    assert [ack.feedback for ack in tail.outside.acks] == [{loop.tail: 2}], "of 5, 6 and 7 the head had one"
+
+
 def test_a_head_says_at_each_barrier_how_much_it_has_taken_so_far() -> None:
     job = a_loop()
     (loop,) = job.graph.loops
@@ -248,16 +273,21 @@ def test_unaligned_a_barrier_overtakes_records_but_the_last_one_does_not() -> No
     assert [(ack.epoch, ack.overtaken) for ack in level.outside.acks] == [(1, 1), (2, 0)]
 
 
-def test_behind_the_last_barrier_no_timer_fires_and_no_watermark_comes() -> None:
-    level = Level(two_levels(), 0)
+def test_behind_the_last_barrier_no_watermark_comes_until_the_job_goes_on() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(1)
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    env.from_source(ScriptedSource([Stamped(1, 100)]), strategy, "numbers").rebalance().sink_to(ListSink("stream run"))
+    level = Level(env._describe("stream run"), 0)
+    part = SourceRanges(ranges=(SplitRange(split="0", ordinal=0, start=0, end=1, last=False),), finished=False)
+    level.run.grant(dict.fromkeys(level._sources, part))
     level.trigger(1, last=True)
     level.run_on()
-    said = len(level.outside.sent)
-    level.run.advance(10_000_000)
     level.run.emit_watermarks()
-    assert level.outside.sent[said:] == []
-    assert Barrier(1, False) == level.outside.sent[-1]
-    assert {type(event) for event in level.outside.sent} <= {Watermark, EndOfData, Barrier}
+    assert level.outside.sent[-1:] == [Barrier(1, False)], "the job was to stop here: what follows is not part of it"
+    level.trigger(2)  # its savepoint failed
+    level.run.emit_watermarks()
+    assert level.outside.sent[-1:] == [Watermark(99)]
 
 
 @pytest.mark.parametrize("mode", list(BarrierMode), ids=lambda mode: mode.value)

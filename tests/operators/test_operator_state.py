@@ -197,7 +197,7 @@ def test_an_error_names_operator_uid_and_method(method: str) -> None:
         harness.push(("look",)).snapshot()
         harness.notify_checkpoint_complete()
 
-    with pytest.raises(UserFunctionError, match=rf"{method}\(.*uid 'operator-under-test'.*ValueError: no"):
+    with pytest.raises(UserFunctionError, match=rf"(?s)ValueError: no.*{method}\(.*uid 'operator-under-test'"):
         run()
 
 

@@ -19,7 +19,6 @@ from penstock.connectors.program import CollectionSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import MapFunction
 from penstock.errors import (
-    ConfigurationError,
     CorruptSnapshotError,
     FencedError,
     JobFailedError,
@@ -149,14 +148,6 @@ def test_a_job_that_restarts_again_and_again_leaves_no_threads_in_its_driver(
     assert len(list(tmp_path.glob("fired-*"))) == 8
     # There may be new ones of the first job in a session, and those of the last two attempts: nine attempts' are too many.
     eventually(lambda: process.num_threads() <= before + 5, "the end of the attempts' threads")
-
-
-def test_checkpointing_without_a_folder_says_which_settings_to_make(spark: SparkSession) -> None:
-    config = Configuration()
-    config.set_string("penstock.execution.mode", "epochs")
-    config.set_string("execution.checkpointing.interval", "1 s")
-    with pytest.raises(ConfigurationError, match=r"penstock\.job\.dir"):
-        collect(environment(config), str, [1])
 
 
 def test_an_unwritable_job_folder_is_named(spark: SparkSession, configuration: Configuration, tmp_path: Path) -> None:

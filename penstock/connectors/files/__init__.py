@@ -1,20 +1,35 @@
 """Files: a source (Parquet, CSV, NDJSON and text, a fixed set or folders watched for new files) and an exactly-once sink."""
 
+from penstock.connectors.files.buckets import BucketAssigner
 from penstock.connectors.files.commit import committed_files
 from penstock.connectors.files.formats import ParquetFormat
 from penstock.connectors.files.lines import StreamFormat, TextLineFormat
-from penstock.connectors.files.sink import BulkFormatBuilder, FileSink, RowFormatBuilder
+from penstock.connectors.files.rolling import (
+    DefaultRollingPolicy,
+    FileCompactor,
+    FileCompactStrategy,
+    OnCheckpointRollingPolicy,
+    RollingPolicy,
+)
+from penstock.connectors.files.sink import BulkFormatBuilder, FileSink, OutputFileConfig, RowFormatBuilder
 from penstock.connectors.files.source import FileSource, FileSourceBuilder
 from penstock.connectors.files.tabular import CsvFormat, NdjsonFormat
 
 __all__ = [
+    "BucketAssigner",
     "BulkFormatBuilder",
     "CsvFormat",
+    "DefaultRollingPolicy",
+    "FileCompactStrategy",
+    "FileCompactor",
     "FileSink",
     "FileSource",
     "FileSourceBuilder",
     "NdjsonFormat",
+    "OnCheckpointRollingPolicy",
+    "OutputFileConfig",
     "ParquetFormat",
+    "RollingPolicy",
     "RowFormatBuilder",
     "StreamFormat",
     "TextLineFormat",

@@ -1,17 +1,28 @@
-"""The committing half of `FileSink`: renames, and the list of what was committed."""
+"""The committing half of `FileSink`: which staged files make a file now, their places, and the list of what was committed.
+
+A commit that joins files or lets some wait writes down what it will do (`plan`) before it does any of it, so that one that is
+repeated does the same whatever the clock says. What waits is named in the list of the commit, `_commits/<epoch>.json`, whose
+appearance is the end of the commit; staged files are deleted after it.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import IO, Any
 from urllib.parse import quote
 
-from penstock.common.storage import fsync_folder
-from penstock.errors import FencedError, StorageError
+from penstock.connectors.files.folders import Folder, open_folder
+from penstock.connectors.files.rolling import RollRule, StagedFile, due
+from penstock.connectors.files.write_formats import WriteFormat
+from penstock.errors import FencedError, FileMissingError, StorageError
 from penstock.functions.connectors import Committer
+
+_log = logging.getLogger("penstock")
 
 _COMMITS = "_commits"
 _STAGING = ".staging"
@@ -19,67 +30,162 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagedFile:
-    """A committable: a durable file that waits to be renamed. Paths are relative to the sink's folder."""
+class InputEnded:
+    """A committable: a subtask will write nothing more, so nothing has to wait for it."""
 
     job_id: str
-    epoch: int
-    staged: str
-    final: str
-    rows: int
-    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What one commit does: each group becomes a file, the others wait."""
+
+    staged: list[str]  # what the checkpoint brought: the plan is for these very files
+    groups: list[list[StagedFile]]
+    waiting: list[StagedFile]
+    ended: bool
 
 
 class FileCommitter(Committer):
-    """Renames staged files into place, then writes `_commits/<epoch>.json`.
+    """Puts staged files in their places, joined where the rule says so, then writes `_commits/<epoch>.json`.
 
-    May die anywhere and be called again: a rename that was done shows as a final file without a staged one. Neither
+    May die anywhere and be called again: a move that was done shows as a final file without a staged one. Neither
     of them means that output was lost, which is an error, unless the epoch's list shows that it had been committed
     (its reader may have moved the file on since).
     """
 
-    def __init__(self, base: str, sink_id: str) -> None:
-        self._base = base
+    def __init__(
+        self,
+        folder: Folder,
+        sink_id: str,
+        write_format: WriteFormat,
+        rule: RollRule,
+        *,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._folder = folder
         self._sink_id = sink_id
-        self._staging = staging_folder(base, sink_id)
+        self._format = write_format
+        self._rule = rule
+        self._now = now_ms
+        self._staging = staging_folder(sink_id)
+        self._before: tuple[int, dict[str, Any] | None] | None = None  # this committer's newest list, and its epoch
+        # Joining what checkpoints have left takes its time; a plain move does not.
+        self.commits_beside_next_epoch = rule.checkpoints != 1 or rule.across_subtasks
 
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
-        staged: Sequence[StagedFile] = committables
-        if not staged:
+        fresh = [item for item in committables if isinstance(item, StagedFile)]
+        before = self._list_before(epoch)
+        waiting = _waiting(before)
+        ended = (before is not None and before.get("ended", False)) or len(fresh) < len(committables)
+        if not fresh and not waiting:
             return
-        manifest = _read_manifest(self._manifest_path(epoch))
-        self._check_owner(manifest, staged[0])
+        job_id = (fresh or waiting)[0].job_id
+        manifest = self._manifest(epoch)
+        self._check_owner(manifest, job_id, epoch)
+        plan = self._read_plan(epoch, fresh)
+        if plan is None:
+            if manifest is not None and self._is_done(manifest, fresh):
+                self._before = epoch, manifest
+                return
+            plan = self._new_plan(waiting, fresh, ended)
+            if not plan.groups and not fresh and self._rule.checkpoints is None:
+                return  # nothing has changed
+            if plan.waiting or any(len(group) > 1 for group in plan.groups):
+                self._write(self._plan_path(epoch), asdict(plan))
         listed = {entry["path"] for entry in manifest["files"]} if manifest else set()
-        folders = {self._base}
-        for file in staged:
-            folder = os.path.dirname(os.path.join(self._base, file.final))
-            os.makedirs(folder, exist_ok=True)
-            self._publish(file, listed)
-            while folder != self._base:  # a partition's folder may be as new as its file
-                folders.add(folder)
-                folder = os.path.dirname(folder)
-        for folder in sorted(folders, reverse=True):
-            fsync_folder(folder)
-        self._write_manifest(epoch, staged)
-        self._drop_failed_attempts({file.epoch for file in staged})
+        files = [self._publish(group, listed, epoch) for group in plan.groups]
+        if files:
+            self._folder.settle(file.final for file in files)
+        written = self._write_manifest(epoch, job_id, files, plan)
+        self._drop_staged(plan)
+        self._before = epoch, written
 
     def discard_after(self, epoch: int) -> None:
         behind = [path for staged_epoch, path in self._staged_files() if staged_epoch > epoch]
-        if behind:
+        later = [
+            manifest for number in _epochs(self._folder) if number > epoch and (manifest := self._manifest(number))
+        ]
+        if behind or later:
             self.still_mine()
+        for manifest in later:  # the job has gone back behind these: what waits is what waited before them
+            if manifest["sink_id"] == self._sink_id and not manifest.get("left"):
+                self._write(_manifest_path(manifest["epoch"]), {**manifest, "waiting": [], "left": True})
         for path in behind:
-            _unlink(path)
+            self._folder.remove(path)
+        self._before = None
 
-    def _publish(self, file: StagedFile, listed: set[str]) -> None:
-        staged, final = os.path.join(self._base, file.staged), os.path.join(self._base, file.final)
-        if os.path.exists(final) and os.path.exists(staged):
-            for manifest in _manifests(self._base):
-                if any(entry["path"] == file.final for entry in manifest["files"]):
-                    self._check_owner(manifest, file)
+    def _new_plan(self, waiting: list[StagedFile], fresh: list[StagedFile], ended: bool) -> _Plan:
+        kept = []
+        for file in waiting:
+            if self._folder.size(file.staged) is None:
+                _log.warning(
+                    "FileSink %s: %s, which waited at the checkpoint that the job went back to, was committed since: its %d "
+                    "records are in a file already",
+                    self._sink_id,
+                    file.staged,
+                    file.rows,
+                )
+            else:
+                kept.append(replace(file, waited=file.waited + 1))
+        groups, held = due([*kept, *fresh], self._rule, self._now(), ended=ended)
+        alike = [part for group in groups for part in self._alike(group)]
+        return _Plan(staged=[file.staged for file in fresh], groups=alike, waiting=held, ended=ended)
+
+    def _alike(self, group: list[StagedFile]) -> list[list[StagedFile]]:
+        """The group cut where the format cannot join: other columns than before."""
+        if len(group) == 1:
+            return [group]
+        parts: list[list[StagedFile]] = []
+        kind: object = None
+        for file in group:
+            with self._folder.open(file.staged) as opened:
+                own = self._format.kind_of(opened)
+            if not parts or own != kind:
+                parts.append([])
+            parts[-1].append(file)
+            kind = own
+        return parts
+
+    def _publish(self, group: list[StagedFile], listed: set[str], epoch: int) -> StagedFile:
+        """Puts what a group has become in its place."""
+        first = group[0]
+        file = first
+        if len(group) > 1:
+            joined = f"{self._staging}/{epoch}-joined-{quote(first.final, safe='')}"
+            if all(self._folder.size(part.staged) is not None for part in group):
+                size = self._join(group, joined)
+            else:  # they are deleted after the commit: it was done
+                size = self._folder.size(first.final) or 0
+            file = replace(first, staged=joined, rows=sum(part.rows for part in group), size=size)
+        self._move(file, listed)
+        return file
+
+    def _join(self, group: list[StagedFile], path: str) -> int:
+        target = self._folder.create(path)
         try:
-            os.replace(staged, final)
-        except FileNotFoundError as error:
-            if not os.path.exists(final):
+            self._format.join(self._opened(group), target)
+            return self._folder.seal(path, target)
+        except BaseException:
+            self._folder.abandon(path, target)
+            raise
+
+    def _opened(self, group: list[StagedFile]) -> Iterator[IO[bytes]]:
+        for part in group:
+            with self._folder.open(part.staged) as file:
+                yield file
+
+    def _move(self, file: StagedFile, listed: set[str]) -> None:
+        staged, final = self._folder.address(file.staged), self._folder.address(file.final)
+        there = self._folder.size(file.final)
+        if there is not None and self._folder.size(file.staged) is not None:
+            for manifest in _manifests(self._folder):
+                if any(entry["path"] == file.final for entry in manifest["files"]):
+                    self._check_owner(manifest, file.job_id, file.epoch)
+        try:
+            self._folder.move(file.staged, file.final)
+        except FileMissingError as error:
+            if there is None:
                 if file.final in listed:
                     return
                 raise StorageError(
@@ -87,93 +193,144 @@ class FileCommitter(Committer):
                     f"the committed file {final} exists, so {file.rows} records are lost. If they were removed by "
                     "hand, put one of them back; otherwise go back to a checkpoint before this epoch."
                 ) from error
-            if os.path.getsize(final) != file.size:
+            if there != file.size:
                 raise StorageError(
                     f"FileSink {self._sink_id}: cannot commit epoch {file.epoch}: the staged file {staged} is gone and "
-                    f"{final} has {os.path.getsize(final)} bytes instead of {file.size}. Something else wrote there; "
+                    f"{final} has {there} bytes instead of {file.size}. Something else wrote there; "
                     "go back to a checkpoint before this epoch, with a folder of the sink's own."
                 ) from error
 
-    def _check_owner(self, manifest: dict[str, Any] | None, file: StagedFile) -> None:
+    def _check_owner(self, manifest: dict[str, Any] | None, job_id: str, epoch: int) -> None:
         if manifest is None:
             return
-        owner, mine = (manifest["job_id"], manifest["sink_id"]), (file.job_id, self._sink_id)
+        owner, mine = (manifest["job_id"], manifest["sink_id"]), (job_id, self._sink_id)
         if owner != mine:
             raise FencedError(
-                f"FileSink {self._sink_id} of job {file.job_id}: cannot commit epoch {file.epoch} into {self._base}: "
+                f"FileSink {self._sink_id} of job {job_id}: cannot commit epoch {epoch} into "
+                f"{self._folder.address('').rstrip('/')}: "
                 f"epoch {manifest['epoch']} there was written by sink {owner[1]} of job {owner[0]} and would be "
                 "overwritten. Give every sink of every job a folder of its own, or empty this one."
             )
 
-    def _manifest_path(self, epoch: int) -> str:
-        return os.path.join(self._base, _COMMITS, f"{epoch}.json")
+    # ---------------------------------------------------------------- lists and plans
 
-    def _write_manifest(self, epoch: int, staged: Sequence[StagedFile]) -> None:
+    def _list_before(self, epoch: int) -> dict[str, Any] | None:
+        """The newest list before this epoch's, of this sink, in the history that the job is in."""
+        if self._before is not None and self._before[0] < epoch:
+            return self._before[1]
+        for number in reversed(_epochs(self._folder)):
+            if number < epoch:
+                manifest = self._manifest(number)
+                if manifest is not None and manifest["sink_id"] == self._sink_id and not manifest.get("left"):
+                    self._before = number, manifest
+                    return manifest
+        self._before = -1, None
+        return None
+
+    def _manifest(self, epoch: int) -> dict[str, Any] | None:
+        return _read_manifest(self._folder, epoch)
+
+    def _is_done(self, manifest: dict[str, Any], fresh: list[StagedFile]) -> bool:
+        names = {file.staged for file in fresh}
+        waits = {file.staged for file in _waiting(manifest)}
+        return names == set(manifest.get("staged", [None])) and not any(
+            self._folder.size(name) is not None for name in names - waits
+        )
+
+    def _write_manifest(self, epoch: int, job_id: str, files: Sequence[StagedFile], plan: _Plan) -> dict[str, Any]:
         manifest = {
             "version": _VERSION,
             "epoch": epoch,
-            "job_id": staged[0].job_id,
+            "job_id": job_id,
             "sink_id": self._sink_id,
-            "files": [{"path": file.final, "rows": file.rows, "size": file.size} for file in staged],
+            "files": [{"path": file.final, "rows": file.rows, "size": file.size} for file in files],
+            "staged": plan.staged,
+            "waiting": [asdict(file) for file in plan.waiting],
+            "ended": plan.ended,
         }
-        path = self._manifest_path(epoch)
-        folder = os.path.dirname(path)
-        os.makedirs(folder, exist_ok=True)
-        temporary = os.path.join(folder, f".{epoch}.json.tmp")
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        fsync_folder(folder)
-        fsync_folder(self._base)
+        self._write(_manifest_path(epoch), manifest)
+        return manifest
 
-    def _drop_failed_attempts(self, epochs: set[int]) -> None:
-        """What is still staged for epochs that are now committed was left by attempts that failed."""
+    def _write(self, path: str, content: dict[str, Any]) -> None:
+        self._folder.write(path, json.dumps(content, indent=1).encode())
+
+    def _plan_path(self, epoch: int) -> str:
+        return f"{self._staging}/plan-{epoch}.json"
+
+    def _read_plan(self, epoch: int, fresh: list[StagedFile]) -> _Plan | None:
+        """The plan of a commit of these files that did not come to its end."""
+        data = self._folder.read(self._plan_path(epoch))
+        found = None if data is None else json.loads(data)
+        if found is None or found["staged"] != [file.staged for file in fresh]:
+            return None
+        return _Plan(
+            staged=found["staged"],
+            groups=[[StagedFile(**part) for part in group] for group in found["groups"]],
+            waiting=[StagedFile(**part) for part in found["waiting"]],
+            ended=found["ended"],
+        )
+
+    # ---------------------------------------------------------------- staged files
+
+    def _drop_staged(self, plan: _Plan) -> None:
+        """What is still staged for epochs that are now committed was joined, or left by attempts that failed."""
+        waits = {file.staged for file in plan.waiting}
+        epochs = {file.epoch for group in plan.groups for file in group} | {file.epoch for file in plan.waiting}
         for epoch, path in self._staged_files():
-            if epoch in epochs:
-                _unlink(path)
+            if path not in waits and (epoch in epochs or "-joined-" in path):
+                self._folder.remove(path)
+        for name in self._folder.names(self._staging):  # last: they say what to do with files that are partly gone
+            if name.startswith("plan-"):
+                self._folder.remove(f"{self._staging}/{name}")
 
     def _staged_files(self) -> Iterator[tuple[int, str]]:
-        if not os.path.isdir(self._staging):
-            return
-        for name in sorted(os.listdir(self._staging)):
+        for name in self._folder.names(self._staging):
             epoch, dash, _ = name.partition("-")
             if dash and epoch.isdigit():
-                yield int(epoch), os.path.join(self._staging, name)
+                yield int(epoch), f"{self._staging}/{name}"
 
 
 def committed_files(base: str | os.PathLike[str], *, after_epoch: int = 0) -> list[str]:
-    """Full paths of the files of all whole epochs later than `after_epoch`, in the order they were committed."""
-    folder = os.path.abspath(base)
+    """Full paths (urls, in an object store) of the files of all commits later than `after_epoch`, in their order."""
+    folder = open_folder(base)
     manifests = (manifest for manifest in _manifests(folder) if manifest["epoch"] > after_epoch)
     paths = (entry["path"] for manifest in manifests for entry in manifest["files"])
-    return [os.path.join(folder, path) for path in dict.fromkeys(paths)]
+    return [folder.address(path) for path in dict.fromkeys(paths)]
 
 
-def staging_folder(base: str, sink_id: str) -> str:
-    """The folder inside `base` for what a sink has written and not yet committed."""
+def staging_folder(sink_id: str) -> str:
+    """The folder, below the sink's, for what a sink has written and not yet committed."""
     # A name of dots only would leave the folder.
-    return os.path.join(base, _STAGING, quote(sink_id, safe="").replace(".", "%2E"))
+    return f"{_STAGING}/{quote(sink_id, safe='').replace('.', '%2E')}"
 
 
-def _manifests(base: str) -> Iterator[dict[str, Any]]:
-    folder = os.path.join(base, _COMMITS)
-    if not os.path.isdir(folder):
-        return
-    epochs = sorted(int(name[:-5]) for name in os.listdir(folder) if name.endswith(".json") and name[:-5].isdigit())
-    for epoch in epochs:
-        manifest = _read_manifest(os.path.join(folder, f"{epoch}.json"))
+def _waiting(manifest: dict[str, Any] | None) -> list[StagedFile]:
+    return [] if manifest is None else [StagedFile(**entry) for entry in manifest.get("waiting", ())]
+
+
+def _manifest_path(epoch: int) -> str:
+    return f"{_COMMITS}/{epoch}.json"
+
+
+def _epochs(folder: Folder) -> list[int]:
+    names = folder.names(_COMMITS)
+    return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+
+def _manifests(folder: Folder) -> Iterator[dict[str, Any]]:
+    for epoch in _epochs(folder):
+        manifest = _read_manifest(folder, epoch)
         if manifest is not None:
             yield manifest
 
 
-def _read_manifest(path: str) -> dict[str, Any] | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            manifest: dict[str, Any] = json.load(file)
-    except FileNotFoundError:
+def _read_manifest(folder: Folder, epoch: int) -> dict[str, Any] | None:
+    data = folder.read(_manifest_path(epoch))
+    if data is None:
         return None
+    path = folder.address(_manifest_path(epoch))
+    try:
+        manifest: dict[str, Any] = json.loads(data)
     except ValueError as error:
         raise StorageError(
             f"FileSink: {path} is not a list of committed files: {error}. Restore or remove it."
@@ -184,10 +341,3 @@ def _read_manifest(path: str) -> dict[str, Any] | None:
             "that wrote it, or another folder."
         )
     return manifest
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return  # another clean-up was faster

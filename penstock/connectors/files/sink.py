@@ -1,4 +1,4 @@
-"""Exactly-once files: written where readers do not look, renamed into place when the checkpoint is complete.
+"""Exactly-once files: written where readers do not look, put in their places when the checkpoint is complete.
 
 Partitioned output (`partition_by`) has a folder for each value of some columns, or of a function.
 """
@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, Self, TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import pyarrow as pa
 
-from penstock.common.storage import fsync_folder
-from penstock.connectors.files.commit import FileCommitter, StagedFile, staging_folder
+from penstock.common.time import now_ms
+from penstock.connectors.files.buckets import Partitioning, Partitions
+from penstock.connectors.files.commit import FileCommitter, InputEnded, staging_folder
+from penstock.connectors.files.folders import Folder, open_folder
+from penstock.connectors.files.rolling import (
+    FileCompactor,
+    FileCompactStrategy,
+    OnCheckpointRollingPolicy,
+    RollingPolicy,
+    StagedFile,
+)
 from penstock.connectors.files.write_formats import (
     CsvWriteFormat,
     FileEncoder,
@@ -25,123 +34,74 @@ from penstock.connectors.files.write_formats import (
     TextEncoder,
     WriteFormat,
 )
-from penstock.connectors.sink_values import as_mapping, to_batch
-from penstock.errors import BadRecordError, ConfigurationError
+from penstock.errors import ConfigurationError
 from penstock.functions.connectors import Committer, Sink, SinkWriter, WriterContext
-from penstock.records import Block, Columns, Rows
-from penstock.records.arrow_columns import take_rows
-
-Partitioning: TypeAlias = Sequence[str] | Callable[[Any], str]
-
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-class Partitions:
-    """Splits blocks by folder, keeping the order of the values inside each. `schema` is the sink's, if it has one."""
-
-    def __init__(self, partition_by: Partitioning | None, schema: pa.Schema | None) -> None:
-        if isinstance(partition_by, str):
-            raise ConfigurationError(f"FileSink: partition_by={partition_by!r} must be a list of column names")
-        self._function = partition_by if callable(partition_by) else None
-        self.columns: list[str] = [] if partition_by is None or callable(partition_by) else list(partition_by)
-        self._schema = schema
-        if schema is not None:
-            missing = [column for column in self.columns if column not in schema.names]
-            if missing or (self.columns and len(self.columns) == len(schema)):
-                raise ConfigurationError(
-                    f"FileSink: partition_by={self.columns} must be some, not all, of the columns {schema.names}"
-                )
-
-    @property
-    def partitioned(self) -> bool:
-        """True if records go to several folders."""
-        return self._function is not None or bool(self.columns)
-
-    def split(self, block: Block) -> Iterator[tuple[str, Block]]:
-        """The parts of a block with the folder each goes to."""
-        if not self.partitioned:
-            yield "", block
-        elif self._function is not None:
-            yield from self._by_function(block, self._function)
-        elif isinstance(block, Columns):
-            yield from self._by_columns(block.batch)
-        elif self._schema is not None:
-            yield from self._by_columns(to_batch(block, self._schema, "FileSink"))
-        else:
-            yield from self._by_fields(block)
-
-    def _by_function(self, block: Block, function: Callable[[Any], str]) -> Iterator[tuple[str, Block]]:
-        values = block.batch.to_pylist() if isinstance(block, Columns) else block.values
-        for folder, rows in _grouped([_checked(function(value), value) for value in values]).items():
-            if isinstance(block, Columns):
-                yield folder, Columns(take_rows(block.batch, pa.array(rows)))
-            else:
-                yield folder, Rows([values[row] for row in rows])
-
-    def _by_columns(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Block]]:
-        missing = [column for column in self.columns if column not in batch.schema.names]
-        if missing:
-            raise BadRecordError(
-                f"FileSink: cannot partition by {missing}: a batch with the columns {batch.schema.names} came"
-            )
-        keys = zip(*(batch.column(column).to_pylist() for column in self.columns), strict=True)
-        rest = batch.drop_columns(self.columns)
-        for folder, rows in _grouped([self._folder(key) for key in keys]).items():
-            yield folder, Columns(take_rows(rest, pa.array(rows)))
-
-    def _by_fields(self, block: Rows) -> Iterator[tuple[str, Block]]:
-        parts: dict[str, list[Any]] = {}
-        for value in block.values:
-            try:
-                fields = as_mapping(value, None)
-                key = tuple(fields.pop(column) for column in self.columns)
-            except (ValueError, KeyError) as error:
-                raise BadRecordError(
-                    f"FileSink: cannot partition the {type(value).__name__} {value!r:.200} by {self.columns}: {error}"
-                ) from error
-            parts.setdefault(self._folder(key), []).append(fields)
-        for folder, values in parts.items():
-            yield folder, Rows(values)
-
-    def _folder(self, key: tuple[Any, ...]) -> str:
-        return "/".join(
-            f"{quote(name, safe='')}={_quoted(value)}" for name, value in zip(self.columns, key, strict=True)
-        )
-
-
-def _quoted(value: Any) -> str:
-    return _NULL if value is None or value == "" else quote(str(value), safe="")
-
-
-def _grouped(folders: list[str]) -> dict[str, list[int]]:
-    groups: dict[str, list[int]] = {}
-    for row, folder in enumerate(folders):
-        groups.setdefault(folder, []).append(row)
-    return groups
-
-
-def _checked(folder: object, value: Any) -> str:
-    """A folder below the base, and not one that readers skip."""
-    if not isinstance(folder, str) or any(not part or part[0] in "._" for part in folder.split("/")):
-        raise BadRecordError(
-            f"FileSink: the partition function gave {folder!r} for {value!r:.200}; it must give a relative folder "
-            "whose names do not start with '.' or '_'"
-        )
-    return folder
-
+from penstock.records import Block
 
 Path: TypeAlias = str | os.PathLike[str]
 
 
+class OutputFileConfig:
+    """The names of a sink's files: `<prefix>-<epoch>-<subtask><suffix>`.
+
+    Example:
+
+        OutputFileConfig.builder().with_part_prefix("orders").with_part_suffix(".jsonl").build()
+    """
+
+    def __init__(self, part_prefix: str = "part", part_suffix: str | None = None) -> None:
+        for text in (part_prefix, part_suffix or ""):
+            if "/" in text or part_prefix[:1] in ("", ".", "_"):
+                raise ConfigurationError(
+                    f"OutputFileConfig: {text!r} must be part of a file's name, and the prefix must not start with '.' or '_'"
+                )
+        self._prefix, self._suffix = part_prefix, part_suffix
+
+    @staticmethod
+    def builder() -> OutputFileConfigBuilder:
+        """A builder, as in PyFlink."""
+        return OutputFileConfigBuilder()
+
+    def get_part_prefix(self) -> str:
+        """What names begin with; "part" if nothing was said."""
+        return self._prefix
+
+    def get_part_suffix(self) -> str:
+        """What names end with; "" leaves it to the format."""
+        return self._suffix or ""
+
+
+class OutputFileConfigBuilder:
+    """Builds an OutputFileConfig."""
+
+    def __init__(self) -> None:
+        self._prefix, self._suffix = "part", ""
+
+    def with_part_prefix(self, prefix: str) -> Self:
+        """What names begin with."""
+        self._prefix = prefix
+        return self
+
+    def with_part_suffix(self, suffix: str) -> Self:
+        """What names end with, instead of the format's extension."""
+        self._suffix = suffix
+        return self
+
+    def build(self) -> OutputFileConfig:
+        """The configuration."""
+        return OutputFileConfig(self._prefix, self._suffix or None)
+
+
 class FileSink(Sink):
-    """One file an epoch and subtask (and partition), `part-<epoch>-<subtask>.<extension>`; none for an empty epoch.
+    """A file a checkpoint and subtask (and partition), `part-<epoch>-<subtask>.<extension>`, or larger ones: `rolling_policy` says
+    when a file ends, `compaction` joins files of all subtasks. None for an empty epoch.
 
-    Files appear whole and once, when the checkpoint that holds them is complete; `_commits/<epoch>.json` then lists
+    Files appear whole and once, when a checkpoint that holds them is complete; `_commits/<epoch>.json` then lists
     them (`committed_files` reads it). Work in progress is in `.staging`, which readers that skip names starting with
-    `.` or `_` do not see. The same records give the same bytes, whatever the blocks were.
+    `.` or `_` do not see; there it survives checkpoints and crashes until its file ends. The end of the input ends all files.
 
-    `base_path` is a folder on a filesystem that the driver and all slots share and that renames atomically: a local
-    disk or a POSIX mount; object stores do not qualify. A folder belongs to one sink of one job: files of another job
+    `base_path` is a folder that the driver and all slots share and that renames atomically (a local disk or a POSIX mount), or a
+    url of an object store (`s3://bucket/folder`). A folder belongs to one sink of one job: files of another job
     are never overwritten. A job that goes back to an older checkpoint replaces its own files of the epochs it repeats.
 
     `partition_by` names columns (Hive-style folders `page=a`, the columns leave the file) or is a function from a value
@@ -152,11 +112,22 @@ class FileSink(Sink):
         totals.sink_to(FileSink.parquet("/data/out", pa.schema([("user", pa.string()), ("total", pa.int64())]))).uid("files")
     """
 
-    def __init__(self, base_path: Path, write_format: WriteFormat, *, partition_by: Partitioning | None = None) -> None:
-        self._base = _local(base_path)
+    def __init__(
+        self,
+        base_path: Path,
+        write_format: WriteFormat,
+        *,
+        partition_by: Partitioning | None = None,
+        rolling_policy: RollingPolicy | None = None,
+        compaction: FileCompactStrategy | None = None,
+        file_config: OutputFileConfig | None = None,
+    ) -> None:
+        self._folder = open_folder(base_path)
         self._format = write_format
         self._partitions = Partitions(partition_by, write_format.schema)
         self._file_format = write_format.without(self._partitions.columns)
+        self._rule = (compaction or rolling_policy or OnCheckpointRollingPolicy()).rule
+        self._names = file_config or OutputFileConfig()
 
     @staticmethod
     def for_row_format(base_path: Path, encoder: RowEncoder) -> RowFormatBuilder:
@@ -175,10 +146,10 @@ class FileSink(Sink):
         schema: pa.Schema | None = None,
         *,
         compression: str = "zstd",
-        partition_by: Partitioning | None = None,
+        **options: Any,
     ) -> FileSink:
-        """`schema` may be left out for columnar streams; streams of objects need one."""
-        return cls(path, ParquetWriteFormat(schema, compression=compression), partition_by=partition_by)
+        """`schema` may be left out for columnar streams; streams of objects need one. `options` are those of `FileSink`."""
+        return cls(path, ParquetWriteFormat(schema, compression=compression), **options)
 
     @classmethod
     def csv(
@@ -188,26 +159,26 @@ class FileSink(Sink):
         *,
         header: bool = True,
         delimiter: str = ",",
-        partition_by: Partitioning | None = None,
+        **options: Any,
     ) -> FileSink:
-        """`schema` may be left out for columnar streams; streams of objects need one."""
-        return cls(path, CsvWriteFormat(schema, header=header, delimiter=delimiter), partition_by=partition_by)
+        """`schema` may be left out for columnar streams; streams of objects need one. `options` are those of `FileSink`."""
+        return cls(path, CsvWriteFormat(schema, header=header, delimiter=delimiter), **options)
 
     @classmethod
-    def ndjson(cls, path: Path, *, partition_by: Partitioning | None = None) -> FileSink:
-        """Writes one JSON text a line."""
-        return cls(path, RowWriteFormat(NdjsonEncoder(), "ndjson"), partition_by=partition_by)
+    def ndjson(cls, path: Path, **options: Any) -> FileSink:
+        """Writes one JSON text a line. `options` are those of `FileSink`."""
+        return cls(path, RowWriteFormat(NdjsonEncoder(), "ndjson"), **options)
 
     @classmethod
-    def text(cls, path: Path, charset: str = "UTF-8", *, partition_by: Partitioning | None = None) -> FileSink:
-        """`str(value)`, a line each."""
-        return cls(path, RowWriteFormat(TextEncoder(charset)), partition_by=partition_by)
+    def text(cls, path: Path, charset: str = "UTF-8", **options: Any) -> FileSink:
+        """`str(value)`, a line each. `options` are those of `FileSink`."""
+        return cls(path, RowWriteFormat(TextEncoder(charset)), **options)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        return _FileWriter(self._base, self._file_format, self._partitions, context)
+        return _FileWriter(self, context)
 
     def create_committer(self, sink_id: str) -> Committer:
-        return FileCommitter(self._base, sink_id)
+        return FileCommitter(self._folder, sink_id, self._file_format, self._rule)
 
 
 class _FormatBuilder:
@@ -215,30 +186,72 @@ class _FormatBuilder:
         self._base_path = base_path
         self._format = write_format
         self._partition_by: Partitioning | None = None
+        self._rolling_policy: RollingPolicy | None = None
+        self._file_config: OutputFileConfig | None = None
+        self._compaction: tuple[FileCompactStrategy, FileCompactor] | None = None
 
     def with_bucket_assigner(self, bucket_assigner: Partitioning) -> Self:
-        """A function from a value to a folder name, or column names."""
+        """A `BucketAssigner`, a function from a value to a folder name, or column names."""
         self._partition_by = bucket_assigner
+        return self
+
+    def with_bucket_check_interval(self, interval: int) -> Self:
+        """Checked and else without effect: files are looked at whenever a checkpoint completes."""
+        if interval <= 0:
+            raise ConfigurationError("FileSink: the bucket check interval must be more than 0")
+        return self
+
+    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
+        """When files end. Bulk formats, too, may go by size and time."""
+        self._rolling_policy = rolling_policy
+        return self
+
+    def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
+        """How files are named."""
+        self._file_config = output_file_config
+        return self
+
+    def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
+        """Joins files of all subtasks before they are shown. The strategy then says when files end, not the rolling policy."""
+        self._compaction = strategy, compactor
+        return self
+
+    def disable_compact(self) -> Self:
+        """Takes `enable_compact` back. What waits from before is shown by the rolling policy."""
+        self._compaction = None
         return self
 
     def build(self) -> FileSink:
         """The sink."""
-        return FileSink(self._base_path, self._format, partition_by=self._partition_by)
+        write_format = self._format
+        if self._compaction is not None and self._compaction[1].delimiter:
+            if not isinstance(write_format, RowWriteFormat):
+                raise ConfigurationError("FileSink: files of a bulk format are joined row by row and take no delimiter")
+            write_format = write_format.delimited(self._compaction[1].delimiter)
+        return FileSink(
+            self._base_path,
+            write_format,
+            partition_by=self._partition_by,
+            rolling_policy=self._rolling_policy,
+            compaction=None if self._compaction is None else self._compaction[0],
+            file_config=self._file_config,
+        )
 
 
 class RowFormatBuilder(_FormatBuilder):
-    """Files always end with their epoch (Flink's OnCheckpointRollingPolicy), so there is no rolling policy to set."""
+    """Builds a FileSink that writes record by record. Without a rolling policy every checkpoint ends files."""
 
 
 class BulkFormatBuilder(_FormatBuilder):
-    """Builds a FileSink with a columnar format; files end with their epoch."""
+    """Builds a FileSink with a columnar format. Without a rolling policy every checkpoint ends files."""
 
 
 class _OpenFile:
-    def __init__(self, path: str, write_format: WriteFormat) -> None:
+    def __init__(self, folder: Folder, path: str, write_format: WriteFormat) -> None:
         self.path = path
         self.rows = 0
-        self._file: IO[bytes] = open(path, "wb")  # noqa: SIM115 - closed by finish or drop
+        self._folder = folder
+        self._file: IO[bytes] = folder.create(path)
         self._encoder: FileEncoder = write_format.encoder(self._file)
 
     def write(self, block: Block) -> None:
@@ -248,68 +261,71 @@ class _OpenFile:
     def finish(self) -> int:
         """Make the file durable; returns its size."""
         self._encoder.finish()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return os.path.getsize(self.path)
+        return self._folder.seal(self.path, self._file)
 
     def drop(self) -> None:
         with contextlib.suppress(OSError):  # a full disk: the file goes anyway
             self._encoder.abandon()
-        with contextlib.suppress(OSError):
-            self._file.close()
-        os.unlink(self.path)
+        self._folder.abandon(self.path, self._file)
 
 
 class _FileWriter(SinkWriter):
-    def __init__(self, base: str, write_format: WriteFormat, partitions: Partitions, context: WriterContext) -> None:
-        self._base = base
-        self._format = write_format
-        self._partitions = partitions
+    def __init__(self, sink: FileSink, context: WriterContext) -> None:
+        self._folder = sink._folder
+        self._format = sink._file_format
+        self._partitions = sink._partitions
+        self._prefix = sink._names.get_part_prefix()
+        self._suffix = sink._names.get_part_suffix() or f".{self._format.extension}"
+        self._waits = sink._rule.checkpoints != 1
         self._context = context
-        self._staging = staging_folder(base, context.sink_id)
+        self._staging = staging_folder(context.sink_id)
         self._epoch = 0
         self._attempt = ""
+        self._ended = False
         self._open: dict[str, _OpenFile] = {}
 
     def begin_epoch(self, epoch: int, attempt: str) -> None:
         self._drop_unfinished()
-        self._epoch, self._attempt = epoch, attempt
+        self._epoch, self._attempt, self._ended = epoch, attempt, False
 
     def write(self, block: Block) -> None:
         if len(block):
-            for folder, part in self._partitions.split(block):
+            for folder, part in self._partitions.split(block, self._context.processing_time()):
                 self._file_for(folder).write(part)
 
+    def end_input(self) -> None:
+        self._ended = True
+
     def prepare_commit(self) -> list[Any]:
-        staged = [self._finished(folder, file) for folder, file in sorted(self._open.items())]
+        made: list[Any] = [self._finished(folder, file) for folder, file in sorted(self._open.items())]
         self._open = {}
-        if staged:
-            fsync_folder(self._staging)
-        return staged
+        if self._ended and self._waits:
+            made.append(InputEnded(job_id=self._context.job_id))
+        return made
 
     def close(self) -> None:
         self._drop_unfinished()
 
     def _file_for(self, folder: str) -> _OpenFile:
         if folder not in self._open:
-            os.makedirs(self._staging, exist_ok=True)
             number = f"-{len(self._open)}" if self._partitions.partitioned else ""
             name = f"{self._epoch}-{self._context.subtask}-{quote(self._attempt, safe='')}{number}"
-            path = os.path.join(self._staging, f"{name}.{self._format.extension}")
-            self._open[folder] = _OpenFile(path, self._format)
+            path = f"{self._staging}/{name}.{self._format.extension}"
+            self._open[folder] = _OpenFile(self._folder, path, self._format)
         return self._open[folder]
 
     def _finished(self, folder: str, file: _OpenFile) -> StagedFile:
         size = file.finish()
-        name = f"part-{self._epoch:08d}-{self._context.subtask:04d}.{self._format.extension}"
+        name = f"{self._prefix}-{self._epoch:08d}-{self._context.subtask:04d}{self._suffix}"
         return StagedFile(
             job_id=self._context.job_id,
             epoch=self._epoch,
-            staged=os.path.relpath(file.path, self._base),
-            final=os.path.join(folder, name),
+            staged=file.path,
+            final=f"{folder}/{name}" if folder else name,
             rows=file.rows,
             size=size,
+            subtask=self._context.subtask,
+            created=now_ms(),
         )
 
     def _drop_unfinished(self) -> None:
@@ -317,16 +333,3 @@ class _FileWriter(SinkWriter):
         self._open = {}
         for file in unfinished:
             file.drop()
-
-
-def _local(path: Path) -> str:
-    text = os.fspath(path)
-    if "://" in text:
-        url = urlsplit(text)
-        if url.scheme != "file" or url.netloc not in ("", "localhost"):
-            raise ConfigurationError(
-                f"FileSink: {text!r} is not on a filesystem with atomic renames. Use a local or mounted folder that "
-                "the driver and all slots share."
-            )
-        text = unquote(url.path)
-    return os.path.abspath(text)

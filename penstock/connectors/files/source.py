@@ -171,8 +171,8 @@ class FileSource(Source):
         self._format = read_format.prepared(self._locations)
 
     @staticmethod
-    def for_record_stream_format(stream_format: TextLineFormat, *paths: Path) -> FileSourceBuilder:
-        """Starts a source of text files.
+    def for_record_stream_format(stream_format: ReadFormat, *paths: Path) -> FileSourceBuilder:
+        """Starts a source of files that are read record by record: lines of text, or `CsvReaderFormat.for_schema(…)`.
 
         Example:
 

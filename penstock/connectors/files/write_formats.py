@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import IO, Any, Protocol
 
@@ -43,6 +45,14 @@ class WriteFormat(ABC):
     def encoder(self, file: IO[bytes]) -> FileEncoder:
         """An encoder that writes to `file`, which it does not close."""
 
+    @abstractmethod
+    def join(self, files: Iterator[IO[bytes]], target: IO[bytes]) -> None:
+        """Writes one file with the records of several, which `kind_of` says are alike, in their order."""
+
+    def kind_of(self, file: IO[bytes]) -> object:
+        """Only files with an equal kind can become one."""
+        return None
+
     @property
     def schema(self) -> pa.Schema | None:
         """The columns of the values the sink takes, where they are known before the first one."""
@@ -78,6 +88,17 @@ class ParquetWriteFormat(_TableWriteFormat):
 
     def encoder(self, file: IO[bytes]) -> FileEncoder:
         return _ParquetEncoder(file, self._schema, **self._options)
+
+    def join(self, files: Iterator[IO[bytes]], target: IO[bytes]) -> None:
+        encoder = self.encoder(target)
+        for file in files:
+            with pq.ParquetFile(file) as reader:
+                for batch in reader.iter_batches(ROW_GROUP_ROWS):
+                    encoder.write(Columns(batch))
+        encoder.finish()
+
+    def kind_of(self, file: IO[bytes]) -> object:
+        return pq.read_schema(file)
 
 
 class _ParquetEncoder(FileEncoder):
@@ -131,6 +152,21 @@ class CsvWriteFormat(_TableWriteFormat):
     def encoder(self, file: IO[bytes]) -> FileEncoder:
         return _CsvEncoder(file, self._schema, **self._options)
 
+    def join(self, files: Iterator[IO[bytes]], target: IO[bytes]) -> None:
+        for index, file in enumerate(files):
+            header = self.kind_of(file)
+            file.seek(0 if index == 0 else len(header))
+            shutil.copyfileobj(file, target)
+
+    def kind_of(self, file: IO[bytes]) -> bytes:
+        if not self._options["header"]:
+            return b""
+        file.seek(0)
+        header = file.readline()
+        while header.count(b'"') % 2:  # a column's name may hold a line feed
+            header += file.readline()
+        return header
+
 
 class _CsvEncoder(FileEncoder):
     def __init__(self, file: IO[bytes], schema: pa.Schema | None, header: bool, delimiter: str) -> None:
@@ -176,12 +212,23 @@ class _ValueEncoder(FileEncoder):
 class RowWriteFormat(WriteFormat):
     """Writes records one by one with an encoder."""
 
-    def __init__(self, encoder: RowEncoder, extension: str = "txt") -> None:
+    def __init__(self, encoder: RowEncoder, extension: str = "txt", delimiter: bytes = b"") -> None:
         self._encoder = encoder
         self.extension = extension
+        self._delimiter = delimiter
 
     def encoder(self, file: IO[bytes]) -> FileEncoder:
         return _ValueEncoder(file, self._encoder)
+
+    def join(self, files: Iterator[IO[bytes]], target: IO[bytes]) -> None:
+        for index, file in enumerate(files):
+            if index:
+                target.write(self._delimiter)
+            shutil.copyfileobj(file, target)
+
+    def delimited(self, delimiter: bytes) -> RowWriteFormat:
+        """The same format with bytes between files that are joined."""
+        return RowWriteFormat(self._encoder, self.extension, delimiter)
 
 
 class TextEncoder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.connectors.kafka.client import KafkaError
 from penstock.connectors.kafka.deserialization import KafkaRecord, KafkaRecordDeserializationSchema
 from penstock.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from penstock.connectors.kafka.older import FlinkKafkaConsumer, FlinkKafkaProducer, Semantic
 from penstock.connectors.kafka.serialization import (
     KafkaRecordSerializationSchema,
     KafkaRecordSerializationSchemaBuilder,
@@ -16,6 +17,8 @@ from penstock.functions.connectors import DeliveryGuarantee
 
 __all__ = [
     "DeliveryGuarantee",
+    "FlinkKafkaConsumer",
+    "FlinkKafkaProducer",
     "KafkaError",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",
@@ -29,4 +32,5 @@ __all__ = [
     "KafkaSourceBuilder",
     "KafkaTopicPartition",
     "KafkaTopicSelector",
+    "Semantic",
 ]

@@ -30,8 +30,9 @@ from penstock.driver.restarts import RestartingJob
 from penstock.engine.exchange_rows import SPARK_SCHEMA
 from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
-from penstock.errors import CheckpointFailedError, JobFailedError, blame, from_text
+from penstock.errors import CheckpointFailedError, JobFailedError, UserFunctionError, blame, from_text
 from penstock.pickling import travelling
+from penstock.runtime import console
 from penstock.runtime.connection.messages import HostFailed
 from penstock.runtime.epochs.client import RegistryAddress
 from penstock.runtime.epochs.executors import ExecutorWatch, executor_hosts, runs_in_driver, say_loopback
@@ -115,6 +116,7 @@ class SparkJob(RestartingJob):
         return True
 
     def _open_registry(self) -> SlotRegistry:
+        console.progress("task hosts…")
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         say_loopback(self.master.notices, str(self._session.sparkContext.master), host)
         local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
@@ -239,6 +241,7 @@ class _Attempt:
         self._timeout_s = job._job.settings.epoch_timeout_ms / 1000
         self.log: SparkLog | None = None
         self._query: StreamingQuery | None = None
+        registry.on_failure = self._slot_failed
 
     def on_batch(self, frame: DataFrame, batch: int) -> None:
         try:
@@ -283,6 +286,7 @@ class _Attempt:
             watchdog.cancel()
             self._registry.end()
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
+        console.progress("running", last=True)
         master.complete_epoch(epoch, acks, spark=log.position(progress) if sources and plan.snapshot else None)
         if held is not None:
             self._wait_for_checkpoint(epoch, held)
@@ -307,6 +311,11 @@ class _Attempt:
         )
         if hangs and self._query is not None:
             # Spark's job group is the run: other jobs of the session are not ours to end.
+            self._spark_job._session.sparkContext.cancelJobGroup(self._query.runId)
+
+    def _slot_failed(self, failure: HostFailed) -> None:
+        """Spark tries a failed task again, in case its slot is gone. What the user's code raised, it raises again."""
+        if failure.type == UserFunctionError.__name__ and self._query is not None:
             self._spark_job._session.sparkContext.cancelJobGroup(self._query.runId)
 
     def _explain(self, error: BaseException) -> BaseException:

@@ -110,6 +110,9 @@ class SlotRegistry:
         self._running: tuple[int, int] | None = None  # the fence of the epoch that runs
         self._plan = b""
         self._failure: HostFailed | None = None
+        self.on_failure: Callable[[HostFailed], None] = lambda failure: (
+            None
+        )  # the first of an epoch, on a thread of its own
         self._closed = False
         self._numbers = itertools.count(1)
         self._answers: dict[int, dict[SlotAddress, Sampled | Reachable]] = {}  # by the number of a question under way
@@ -369,7 +372,10 @@ class SlotRegistry:
         """Whether this is an error of the epoch that runs, and not of one that ended or of an earlier attempt at it."""
         with self._lock:
             current = self._running == (failure.job_attempt, failure.epoch)
-            if current and self._failure is None:
+            first = current and self._failure is None
+            if first:
                 self._failure = failure
                 self._lock.notify_all()
-            return current
+        if first:
+            threading.Thread(target=self.on_failure, args=(failure,), daemon=True).start()
+        return current

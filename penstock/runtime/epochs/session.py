@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from penstock.common.options import JobOptions
 from penstock.common.secrets import hide_secret
 from penstock.errors import ConfigurationError
+from penstock.runtime import console
 from penstock.state.local_folder import LocalFolder
 
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -159,11 +160,14 @@ def _ship(session: SparkSession, config: Mapping[str, str]) -> None:
 def _start_jvm(settings: Mapping[str, str]) -> None:
     """PySpark hands all settings to the JVM as arguments, which every user of the machine can see. So it is started with those
     that are no secret; the others reach it on PySpark's own connection, in time for the session."""
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    with console.without_banner():
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
 
 
 def _new_session(config: Mapping[str, str], task_slots: int = 0) -> SparkSession:
     check_java()
+    console.progress("starting Spark…")
+    console.quiet_py4j()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must be this Python, with these packages
     builder = SparkSession.builder
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit
@@ -176,6 +180,7 @@ def _new_session(config: Mapping[str, str], task_slots: int = 0) -> SparkSession
             # Threads, not cores: a pipelined job's tasks mostly wait for each other.
             defaults["spark.master"] = f"local[{max(os.cpu_count() or 1, task_slots, _TASK_SLOTS)},4]"
     settings = {**defaults, **{k: v for k, v in config.items() if k.startswith("spark.")}}
+    settings = console.quiet_log(settings, JobOptions.SPARK_LOG_LEVEL.get(config))
     _start_jvm({key: value for key, value in settings.items() if hide_secret(key, value) == value})
     for key, value in settings.items():
         builder = builder.config(key, value)

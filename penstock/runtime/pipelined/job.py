@@ -31,6 +31,7 @@ from penstock.errors import ConfigurationError, JobFailedError, PenstockError, b
 from penstock.pickling import travelling
 from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.gate import BarrierMode
+from penstock.runtime import console
 from penstock.runtime.connection.messages import HostFailed, Sampled
 from penstock.runtime.epochs.job import SparkSource
 from penstock.runtime.epochs.session import spark_session
@@ -145,8 +146,10 @@ class _Attempt:
         error: BaseException | None = None
         try:
             self._check_task_slots()
+            console.progress("task hosts…")
             spark.start()
             self._await_hosts()
+            console.progress("running", last=True)
             self._drive()
             self._say_goodbye()
         except BaseException as problem:

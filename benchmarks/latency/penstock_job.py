@@ -1,0 +1,121 @@
+"""Penstock's side, a process of its own: `python -m benchmarks.latency.penstock_job SPEC`, SPEC as JSON.
+
+Events come at a fixed rate, go through keyed stages in Python, the last of which is a keyed window that fires for each of them, and
+reach a sink function that notes the time. An event's time is when it was *due*, so that waiting to be read counts.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.latency.usage import CoresUsed
+from penstock.common import Configuration, Types, WatermarkStrategy
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.functions import KeyedProcessFunction, SinkFunction
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.datastream.window import CountTrigger, GlobalWindows
+
+KEYS = 100
+
+
+class Total(KeyedProcessFunction):
+    """Counts the events of a key in value state and hands each on."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.total.update((self.total.value() or 0) + 1)
+        yield value
+
+
+class Note(SinkFunction):
+    """Notes when each result came, in files of its own."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def open(self, runtime_context: Any) -> None:
+        self._seen: list[tuple[float, float, float]] = []
+        self._written, self._parts = time.time(), 0
+
+    def invoke(self, value: Any, context: Any) -> None:
+        now = time.time()
+        self._seen.append((value[0], value[2], now))
+        if now - self._written > 1.0:
+            self._write()
+
+    def close(self) -> None:
+        self._write()
+
+    def _write(self) -> None:
+        self._written, self._parts = time.time(), self._parts + 1
+        np.save(f"{self._folder}/noted-{os.getpid()}-{id(self)}-{self._parts}.npy", np.array(self._seen))
+        self._seen = []
+
+
+def main(spec: dict[str, Any]) -> dict[str, Any]:
+    rate, seconds, warm_up = float(spec["rate"]), float(spec["seconds"]), float(spec["warm_up"])
+    folder = str(spec["folder"])
+    config = Configuration()
+    config.set_string("penstock.execution.mode", str(spec["mode"]))
+    config.set_string("penstock.job.dir", f"{folder}/job")
+    for key, value in spec.get("settings", {}).items():
+        config.set_string(key, value)
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    env.set_parallelism(int(spec.get("parallelism", 2)))
+    env.enable_checkpointing(1000)
+    count = int(rate * (seconds + warm_up))
+    source = DataGeneratorSource(lambda index: index, count, splits=2, rate_per_second=rate)
+    stream: Any = env.from_source(source, WatermarkStrategy.no_watermarks(), "events").uid("events")
+    stream = stream.map(lambda index: (index, index % KEYS, time.time()))
+    for stage in range(int(spec.get("levels", 3)) - 2):
+        shift = stage + 1
+        stream = stream.key_by(lambda v, shift=shift: (v[1] + shift) % KEYS).process(Total()).uid(f"total-{stage}")
+    stream = stream.key_by(lambda v: v[1] % 50).window(GlobalWindows.create()).trigger(CountTrigger.of(1))
+    stream.reduce(lambda a, b: b).uid("window").add_sink(Note(folder))
+    started = time.time()
+    client = env.execute_async("latency")
+    used = CoresUsed()
+    waiting = client.get_job_execution_result()
+    while not glob.glob(f"{folder}/noted-*.npy") and not waiting.done():
+        time.sleep(0.05)
+    time.sleep(warm_up)
+    used.begin()
+    time.sleep(max(1.0, seconds * 0.8))
+    cores = used.end()
+    waiting.result()
+    reports = client.epoch_reports()
+    return {**figures(folder, rate, warm_up), "cores": cores, "wall_s": time.time() - started,
+            "checkpoints": sum(report.checkpoint for report in reports)}  # fmt: skip
+
+
+def figures(folder: str, rate: float, warm_up: float) -> dict[str, Any]:
+    """Latencies behind the warm-up, in ms. An event is due at index / rate behind the start, and the start is such that the
+    luckiest in a thousand was read when it was due: waiting to be read counts for all others."""
+    noted = np.concatenate([part for name in glob.glob(f"{folder}/noted-*.npy") if len(part := np.load(name))])
+    noted = noted[noted[:, 0] >= rate * warm_up]
+    index, read, at = noted[:, 0], noted[:, 1], noted[:, 2]
+    due = index / rate + np.percentile(read - index / rate, 0.1)
+    values = (at - due) * 1000
+    return {
+        "events": len(values),
+        **{f"p{p}": round(float(np.percentile(values, p)), 2) for p in (50, 90, 99)},
+        "max": round(float(values.max()), 2),
+        "histogram": [round(float(v), 2) for v in np.percentile(values, range(0, 100))],
+    }
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    (Path(given["folder"]) / "run.json").write_text(json.dumps(main(given)))

@@ -1,0 +1,73 @@
+"""How much a source is granted, and when: plain numbers in, decisions out."""
+
+from __future__ import annotations
+
+from penstock.engine.messages import SourceRanges
+from penstock.functions.connectors import SplitRange
+from penstock.runtime.pipelined.grants import FIRST_RECORDS, Grants
+
+
+def part(records: int) -> SourceRanges:
+    return SourceRanges(ranges=(SplitRange(split="0", ordinal=0, start=0, end=records),), finished=False)
+
+
+def grants(subtasks: int = 2, most: int | None = None) -> Grants:
+    return Grants({"source": subtasks}, 0.005, most)
+
+
+def test_a_source_has_at_most_two_grants_that_not_all_its_subtasks_have_read() -> None:
+    given = grants()
+    for _ in range(2):
+        assert given.askable(0.0) == ["source"]
+        given.gave(["source"], {"source": part(FIRST_RECORDS)}, 0.0)
+    assert given.askable(1.0) == []
+    given.read("source", 0, 0.01)
+    given.read("source", 0, 0.01)
+    assert given.askable(1.0) == [], "the slower subtask has read none"
+    given.read("source", 1, 0.01)
+    assert given.askable(1.0) == ["source"]
+
+
+def test_what_is_read_fast_is_followed_by_more_and_what_takes_long_by_less() -> None:
+    given = grants(subtasks=1)
+    given.gave(["source"], {"source": part(FIRST_RECORDS)}, 0.0)
+    given.read("source", 0, 0.001)
+    assert given.most(["source"]) == {"source": 2 * FIRST_RECORDS}
+    given.gave(["source"], {"source": part(2 * FIRST_RECORDS)}, 0.0)
+    given.read("source", 0, 1.0)
+    assert given.most(["source"]) == {"source": FIRST_RECORDS}
+
+
+def test_the_slowest_subtask_decides_how_long_a_grant_took() -> None:
+    given = grants(subtasks=2)
+    given.gave(["source"], {"source": part(FIRST_RECORDS)}, 0.0)
+    given.read("source", 1, 1.0)
+    given.read("source", 0, 0.001)
+    assert given.most(["source"]) == {"source": FIRST_RECORDS // 2}
+
+
+def test_a_grant_that_was_not_full_says_nothing_about_speed() -> None:
+    given = grants(subtasks=1)
+    given.gave(["source"], {"source": part(10)}, 0.0)
+    given.read("source", 0, 0.0001)
+    assert given.most(["source"]) == {"source": FIRST_RECORDS}
+
+
+def test_a_source_with_more_is_asked_at_once_and_one_without_ever_more_rarely() -> None:
+    given = grants(subtasks=1)
+    given.gave(["source"], {"source": part(FIRST_RECORDS)}, 0.0)
+    assert given.askable(0.0) == ["source"], "there is more"
+    given.gave(["source"], {"source": part(10)}, 0.0)
+    given.read("source", 0, 0.01)
+    assert given.askable(0.004) == []
+    assert given.askable(0.005) == ["source"]
+    waits = []
+    for _ in range(20):
+        given.gave(["source"], {}, 1.0)
+        waits.append(given.next_s(1.0))
+    assert waits == sorted(waits)
+    assert waits[-1] <= 0.05 + 1e-9
+
+
+def test_the_job_may_bound_what_is_granted_at_once() -> None:
+    assert grants(most=7).most(["source"]) == {"source": 7}
