@@ -78,11 +78,12 @@ class ExecutionConfig(Explaining):
         return self
 
     def get_auto_watermark_interval(self) -> int:
-        """The value of `set_auto_watermark_interval`; it has no effect."""
+        """The value of `set_auto_watermark_interval`, in milliseconds."""
         return self._get(JobOptions.WATERMARK_INTERVAL)
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
-        """Accepted without effect: periodic watermarks follow epochs. A negative interval is refused."""
+        """Pipelined: how often periodic watermarks are made, in milliseconds; 0: never. In epochs they follow epochs. A negative
+        interval is refused."""
         if interval < 0:
             raise ConfigurationError(f"The auto watermark interval cannot be negative, but is {interval}")
         self._set[JobOptions.WATERMARK_INTERVAL.key] = interval

@@ -66,9 +66,6 @@ class JobOptions:
     GENERATED_UIDS = ConfigOption(
         "pipeline.auto-generate-uids", BOOLEAN, True,
         "`false`: operators without a uid are refused. `get_config().disable_auto_generated_uids()` does the same")
-    BUFFER_TIMEOUT = ConfigOption(
-        "execution.buffer-timeout.interval", DurationMs(), 100,
-        "no effect: all records of an epoch are sent before it ends", older=("execution.buffer-timeout",))
     RUNTIME = ConfigOption(
         "penstock.execution.mode", RUNTIMES, "auto",
         "`pipelined`: all tasks at work at once, on Spark's streaming shuffle; `epochs`: one Spark job an epoch; `auto`: pipelined "
@@ -98,6 +95,15 @@ class JobOptions:
         "pipeline.auto-watermark-interval", DurationMs(), 200,
         "pipelined: how often periodic watermarks are made and idleness is looked for; 0: never. "
         "`get_config().set_auto_watermark_interval` sets it")
+    BUFFER_TIMEOUT = ConfigOption(
+        "execution.buffer-timeout.interval", DurationMs(), None,
+        "pipelined: what tasks have made leaves after this long at the latest; 0: at once. `env.set_buffer_timeout` sets it",
+        otherwise="as soon as a task host has nothing else to do, see `penstock.pipelined.flush-gap`",
+        older=("execution.buffer-timeout",))
+    BUFFER_TIMEOUT_ENABLED = ConfigOption(
+        "execution.buffer-timeout.enabled", BOOLEAN, True,
+        "pipelined: `false`: what tasks have made leaves when it is a frame of 1 MiB, or a barrier or the end of the input "
+        "follows it. `env.set_buffer_timeout(-1)` sets it")
     FLUSH_GAP = ConfigOption(
         "penstock.pipelined.flush-gap", DurationMs(), 2,
         "pipelined: a task host sends what its tasks have made at once when nothing else has come, but no more often than this; "
@@ -170,7 +176,7 @@ class CheckpointingOptions:
         older=("execution.checkpointing.unaligned",))
     TIMEOUT = ConfigOption(
         "execution.checkpointing.timeout", DurationMs(1), 600_000,
-        "a checkpoint whose snapshots are not stored by then is declined")
+        "a checkpoint whose snapshots are not stored by then is declined; pipelined: counted from its trigger")
     MIN_PAUSE = ConfigOption(
         "execution.checkpointing.min-pause", DurationMs(), 0,
         "the least time between the end of a checkpoint and the start of the next")

@@ -121,4 +121,4 @@ def _apply(
     mode = AsyncFunctionDescriptor.OutputMode.ORDERED if ordered else AsyncFunctionDescriptor.OutputMode.UNORDERED
     descriptor = AsyncFunctionDescriptor(function, timeout, capacity, retry, mode)
     operator = AsyncWaitOperator(descriptor, data_stream.get_type())
-    return data_stream._apply("async wait operator", operator, output_type)
+    return data_stream._apply("async wait operator", operator, output_type, stateful=True)

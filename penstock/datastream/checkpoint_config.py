@@ -260,8 +260,8 @@ class CheckpointConfig:
         return self._get(CheckpointingOptions.UNALIGNED)
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Lets barriers overtake records, which become part of the checkpoint: it completes under back pressure. Pipelined and
-        embedded; epochs align. Savepoints are aligned, as in Flink."""
+        """Lets barriers overtake records, which become part of the checkpoint: it completes under back pressure. In
+        pipelined jobs; epochs align. Savepoints are aligned, as in Flink."""
         CheckpointingOptions.UNALIGNED.set(self._set, enabled)
         return self
 

@@ -145,7 +145,7 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return self.set_parallelism(1).set_max_parallelism(1)
 
     def set_buffer_timeout(self, timeout_millis: int) -> DataStream[Record]:
-        """Accepted without effect: records travel in blocks, and all of an epoch's are sent before it ends."""
+        """Accepted without effect: records of all streams travel together; `env.set_buffer_timeout` is for all."""
         if timeout_millis < -1:
             raise JobDefinitionError(
                 f"{self._node.where}: the buffer timeout must be -1 or more milliseconds, not {timeout_millis}"

@@ -216,16 +216,19 @@ class EnvironmentSettings:
         EnvironmentSettings._local_parallelism = parallelism
 
     def set_buffer_timeout(self, timeout_millis: int) -> Self:
-        """Accepted without effect: records travel in blocks, and all of an epoch's are sent before it ends."""
+        """Pipelined: how long records wait for others to travel with; 0: not at all, -1: until a frame is full. Unless it is set
+        they wait no longer than the load demands. No effect in epochs."""
         if timeout_millis < -1:
             raise JobDefinitionError(f"the buffer timeout must be -1 or more milliseconds, not {timeout_millis}")
         self._buffer_timeout = timeout_millis
         return self
 
     def get_buffer_timeout(self) -> int:
-        """The value of `set_buffer_timeout`, or else the configured one; it has no effect."""
-        in_code = self._buffer_timeout
-        return in_code if in_code is not None else JobOptions.BUFFER_TIMEOUT.get(self._configuration)
+        """The value of `set_buffer_timeout`, or else the configured one, or else Flink's default, 100."""
+        if self._buffer_timeout is not None:
+            return self._buffer_timeout
+        configured = JobOptions.BUFFER_TIMEOUT.get(self._configuration)
+        return 100 if configured is None else configured
 
     # ---------------------------------------------------------------- checkpoints
 

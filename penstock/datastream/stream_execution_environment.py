@@ -243,6 +243,10 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
             settings[CheckpointingOptions.COMPRESSION.key] = "true"
         if self._config.get_auto_watermark_interval() != JobOptions.WATERMARK_INTERVAL.default:
             JobOptions.WATERMARK_INTERVAL.set(settings, self._config.get_auto_watermark_interval())
+        if self._buffer_timeout is not None and self._buffer_timeout < 0:
+            JobOptions.BUFFER_TIMEOUT_ENABLED.set(settings, False)
+        elif self._buffer_timeout is not None:
+            JobOptions.BUFFER_TIMEOUT.set(settings, self._buffer_timeout)
         runtime = os.environ.get("PENSTOCK_EXECUTION_MODE") or os.environ.get("PENSTOCK_RUNTIME")
         if runtime:
             JobOptions.RUNTIME.set(settings, runtime)

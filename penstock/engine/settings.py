@@ -70,6 +70,8 @@ class JobSettings:
     epoch_timeout_ms: int = setting(JobOptions.EPOCH_TIMEOUT)
     block_size: int = setting(JobOptions.BLOCK_SIZE)
     watermark_interval_ms: int = setting(JobOptions.WATERMARK_INTERVAL)
+    buffer_timeout_ms: int | None = setting(JobOptions.BUFFER_TIMEOUT)  # None: as load allows
+    buffer_timeout_enabled: bool = setting(JobOptions.BUFFER_TIMEOUT_ENABLED)
     flush_gap_ms: int = setting(JobOptions.FLUSH_GAP)
     grant_interval_ms: int = setting(JobOptions.GRANT_INTERVAL)
     in_flight_bytes: int = setting(JobOptions.IN_FLIGHT)

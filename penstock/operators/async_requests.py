@@ -28,11 +28,12 @@ _STOP_S = 10.0
 class Batch:
     """Records asked for together. `results[i]` belongs to `values[i]` and is there when the batch is done."""
 
-    __slots__ = ("done", "error", "failed", "next", "remaining", "results", "started", "values")
+    __slots__ = ("answered", "done", "error", "failed", "next", "remaining", "results", "started", "values")
 
     def __init__(self, values: list[Any]) -> None:
         self.values = values
         self.results: list[list[Any]] = [[]] * len(values)
+        self.answered: deque[int] = deque()  # indexes, as they come; the subtask's thread takes them out
         self.next = 0  # the first one not yet asked for
         self.remaining = len(values)
         self.started = threading.Event()
@@ -173,6 +174,7 @@ class _Pump:
             self._ahead.add(request.number)
         batch = request.batch
         batch.results[request.index] = result
+        batch.answered.append(request.index)
         batch.remaining -= 1
         if batch.remaining == 0:
             self._unfinished.discard(batch)
@@ -219,6 +221,10 @@ class AsyncRequests:
     def wait_started(self, batch: Batch) -> None:
         """Until every record of the batch is asked for: how capacity holds a subtask back."""
         self._wait(batch.started)
+
+    def started_within(self, batch: Batch, seconds: float) -> bool:
+        """Whether every record of the batch is asked for by then, or never will be."""
+        return batch.started.wait(seconds) or not self._thread.is_alive()
 
     def wait_done(self, batch: Batch) -> None:
         """Waits until every request of the batch is answered, has failed or timed out."""

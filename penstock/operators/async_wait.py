@@ -1,4 +1,6 @@
-"""Asynchronous I/O inside a subtask: blocks go in, requests overlap, blocks come out in the order they went in.
+"""Asynchronous I/O inside a subtask: blocks go in, requests overlap, and results come out.
+
+In epochs, blocks come out in the order they went in:
 
     input      ──[a b c]──▼5──[d e]──▼8──────────■ barrier
     requests     a──────▶ d───▶ │                │ everything is awaited
@@ -7,8 +9,11 @@
 
 A result leaves when all of its block is there, and a watermark when all before it has left. So what an epoch sends, and in
 which order, follows from its input alone, whatever the service's timing: an epoch that is partly run again (Spark repeats
-a stage whose shuffle files are gone) must not deal its records out differently the second time. Flink stores unanswered
-records in the checkpoint instead; here which ones those are would depend on timing, and differ between two attempts.
+a stage whose shuffle files are gone) must not deal its records out differently the second time.
+
+By the clock (pipelined) nothing is repeated but from a checkpoint, so it is as in Flink: a barrier does not wait, records whose
+result has not left are in the snapshot and are asked for again after a recovery; unordered results leave as they come,
+but none overtakes a watermark, in either direction.
 """
 
 from __future__ import annotations
@@ -16,13 +21,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.functions.asynchronous import AsyncFunctionDescriptor
 from penstock.operators.async_requests import AsyncRequests, Batch
 from penstock.operators.base import Operator
+from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block
 from penstock.records.convert import to_rows
 
@@ -31,6 +37,7 @@ from penstock.records.convert import to_rows
 class _Asked:
     batch: Batch
     timestamps: list[int | None] | None
+    sent: set[int] = field(default_factory=set)  # whose results have left before the rest of the block
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +52,14 @@ class _Idle:
 
 _Entry: TypeAlias = _Asked | _Mark | _Idle
 
+_UNANSWERED: Final = "unanswered"  # (value, timestamp)
+_WATERMARK: Final = "watermark"  # that those behind have heard of, while records wait
+_LOOK_S: Final = 0.002
+
 
 class AsyncWaitOperator(Operator):
-    """Runs an AsyncFunction: up to `capacity` requests at a time. An epoch ends when its requests have, so none are
-    part of a snapshot.
+    """Runs an AsyncFunction: up to `capacity` requests at a time. In epochs, one ends when its requests have, so none are part of
+    a snapshot.
     """
 
     def __init__(
@@ -63,6 +74,9 @@ class AsyncWaitOperator(Operator):
         self.new_event_loop = new_event_loop
         self._requests: AsyncRequests | None = None
         self._queue: deque[_Entry] = deque()
+        self._unordered = descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.UNORDERED
+        self._restored: list[tuple[Any, int | None]] = []
+        self._watermark_before = MIN_WATERMARK
 
     waits = True
 
@@ -80,6 +94,30 @@ class AsyncWaitOperator(Operator):
             new_event_loop=self.new_event_loop,
         )
 
+        if self._restored:
+            values, stamps = map(list, zip(*self._restored, strict=True))
+            self._queue.append(_Asked(self._requests.submit(values), stamps))
+            if self._watermark_before > self.current_watermark:
+                self._queue.append(_Mark(self._watermark_before))
+            self._restored = []
+
+    def restore_state(self) -> None:
+        self._restored = list(self.ctx.state.operator_list(_UNANSWERED))
+
+    def resume_at(self, watermark: int, idle: bool) -> None:
+        """Records that are asked for again go before the watermark that had come behind them."""
+        super().resume_at(watermark, idle)
+        self._watermark_before = watermark
+        if self._restored:
+            self.current_watermark = min([watermark, *self.ctx.state.operator_list(_WATERMARK)])
+
+    def snapshot_state(self) -> None:
+        if not self.ctx.by_clock:
+            return
+        unanswered = self.ctx.state.operator_list(_UNANSWERED)
+        unanswered[:] = [record for entry in self._queue if isinstance(entry, _Asked) for record in _waiting(entry)]
+        self.ctx.state.operator_list(_WATERMARK)[:] = [self.current_watermark] if unanswered else []
+
     def close(self) -> None:
         if self._requests is not None:
             self._requests.close()
@@ -94,6 +132,8 @@ class AsyncWaitOperator(Operator):
         assert self._requests is not None
         batch = self._requests.submit(rows.values)
         self._queue.append(_Asked(batch, rows.timestamps))
+        while self.ctx.by_clock and not self._requests.started_within(batch, _LOOK_S):
+            self._forward()
         self._requests.wait_started(batch)
         self._forward()
 
@@ -106,7 +146,7 @@ class AsyncWaitOperator(Operator):
         self._forward()
 
     def end_epoch(self) -> None:
-        self._forward(wait=True)
+        self._forward(wait=not self.ctx.by_clock)
 
     def end_input(self) -> None:
         self._forward(wait=True)
@@ -118,11 +158,13 @@ class AsyncWaitOperator(Operator):
         while self._queue:
             entry = self._queue[0]
             if isinstance(entry, _Asked) and not self._complete(entry.batch, wait):
+                if self._unordered and self.ctx.by_clock:
+                    self._send_answered()
                 return
             self._queue.popleft()
             match entry:
-                case _Asked(batch, timestamps):
-                    self._send(batch, timestamps)
+                case _Asked():
+                    self._send(entry, range(len(entry.batch.values)))
                 case _Mark(timestamp):
                     super().on_watermark(timestamp)
                 case _Idle(idle):
@@ -139,11 +181,28 @@ class AsyncWaitOperator(Operator):
             self.fail(batch.error, method, record, has_record=True)
         return True
 
-    def _send(self, batch: Batch, timestamps: list[int | None] | None) -> None:
-        values = [value for result in batch.results for value in result]
+    def _send_answered(self) -> None:
+        """What has been answered up to the next watermark."""
+        for entry in self._queue:
+            if not isinstance(entry, _Asked):
+                return
+            answered = []
+            while entry.batch.answered:
+                answered.append(entry.batch.answered.popleft())
+            self._send(entry, answered)
+            entry.sent.update(answered)
+
+    def _send(self, entry: _Asked, indexes: Iterable[int]) -> None:
+        """The results of these records of a batch, unless they have left."""
+        results, timestamps = entry.batch.results, entry.timestamps
+        left = [index for index in indexes if index not in entry.sent] if entry.sent else indexes
         stamps = None
         if timestamps is not None:
-            stamps = [
-                stamp for stamp, result in zip(timestamps, batch.results, strict=True) for _ in range(len(result))
-            ]
-        self.emit(values, stamps)
+            stamps = [timestamps[index] for index in left for _ in range(len(results[index]))]
+        self.emit([value for index in left for value in results[index]], stamps)
+
+
+def _waiting(entry: _Asked) -> Iterable[tuple[Any, int | None]]:
+    for index, value in enumerate(entry.batch.values):
+        if index not in entry.sent:
+            yield value, None if entry.timestamps is None else entry.timestamps[index]

@@ -151,3 +151,13 @@ def test_state_backends_become_options() -> None:
     assert (memory.storage, memory.driver_max_state_size, memory.savepoint_dir) == ("jobmanager", 1000, "/sp")
     folder = JobSettings.of(FsStateBackend("/cp", file_state_size_threshold=7).to_settings())
     assert (folder.storage, folder.checkpoint_dir, folder.inline_threshold) == ("filesystem", "/cp", 7)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "key", "value"),
+    [(0, "execution.buffer-timeout.interval", "0 ms"), (-1, "execution.buffer-timeout.enabled", "false")],
+)
+def test_the_buffer_timeout_is_a_setting_of_the_job(timeout: int, key: str, value: str) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    assert not [name for name in env._effective_configuration() if "buffer-timeout" in name]
+    assert env.set_buffer_timeout(timeout)._effective_configuration()[key] == value

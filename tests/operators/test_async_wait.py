@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gc
 import threading
+import time
 from collections import Counter
 from typing import Any, ClassVar
 
@@ -268,3 +269,76 @@ def test_a_retry_strategy_needs_a_time_out_and_positive_numbers() -> None:
         AsyncDataStream.unordered_wait_with_retry(stream, Service(), Time.seconds(1), None)  # type: ignore[arg-type]
     with pytest.raises(JobDefinitionError, match="max_attempts greater than zero, not 0"):
         AsyncRetryStrategy.fixed_delay(0, 1, None, None)
+
+
+# ---------------------------------------------------------------- by the clock
+
+
+class Held(AsyncFunction):
+    """Answers when the test lets it."""
+
+    answered: ClassVar[set[int]] = set()
+
+    async def async_invoke(self, value: int) -> list[Any]:
+        while value not in Held.answered:
+            await asyncio.sleep(0.001)
+        return [value]
+
+
+def by_clock(*, ordered: bool) -> OperatorHarness:
+    mode = AsyncFunctionDescriptor.OutputMode
+    descriptor = AsyncFunctionDescriptor(
+        Held(), Time.seconds(0), 100, NO_RETRY_STRATEGY, mode.ORDERED if ordered else mode.UNORDERED
+    )
+    harness = OperatorHarness(AsyncWaitOperator(descriptor), uid="lookup")
+    harness.operator.ctx.by_clock = True
+    Held.answered = set()
+    return harness
+
+
+def answer(h: OperatorHarness, *values: int, until: int) -> None:
+    """These are answered; so many results are to leave."""
+    Held.answered |= set(values)
+    deadline = time.monotonic() + 10
+    while len(h.values()) < until and time.monotonic() < deadline:
+        h.operator.poll()
+        time.sleep(0.001)
+    time.sleep(0.02)
+    h.operator.poll()
+
+
+def test_unordered_results_leave_as_they_come_but_none_overtakes_a_watermark() -> None:
+    with by_clock(ordered=False) as h:
+        h.push_all([(1, 1), (2, 2)]).push_all([(3, 3)]).advance_watermark(5).push_all([(4, 6)])
+        answer(h, 3, 4, until=1)
+        assert h.records() == [(3, 3)], "4 came behind the watermark"
+        answer(h, 2, until=2)
+        assert h.watermarks == []
+        answer(h, 1, until=4)
+        assert h.records() == [(3, 3), (2, 2), (1, 1), (4, 6)]
+        assert h.watermarks == [5]
+
+
+def test_ordered_results_wait_for_those_before_them() -> None:
+    with by_clock(ordered=True) as h:
+        h.push_all([(1, None)]).push_all([(2, None)])
+        answer(h, 2, until=0)
+        assert h.values() == []
+        answer(h, 1, until=2)
+        assert h.values() == [1, 2]
+
+
+def test_a_barrier_does_not_wait_and_what_has_not_left_is_asked_for_again_after_a_recovery(ordered: bool) -> None:
+    with by_clock(ordered=ordered) as h:
+        h.push_all([(1, 10), (2, 20)]).push_all([(3, 30)]).advance_watermark(40)
+        answer(h, 2, until=0 if ordered else 1)
+        snapshot = h.snapshot()
+        left = h.values()
+        assert left == ([] if ordered else [2])
+    with by_clock(ordered=ordered) as h:
+        h.restore(snapshot)
+        h.push_all([(4, 50)])
+        answer(h, 1, 2, 3, 4, until=4 - len(left))
+        assert sorted([*left, *h.values()]) == [1, 2, 3, 4]
+        h.operator.snapshot_state()
+        assert h.state.operator_list("unanswered") == []

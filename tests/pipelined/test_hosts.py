@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import queue
+
+from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.gate import BarrierMode
+from penstock.protocol.ids import TaskId, VertexId
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.pipelined.hosts import Hosts
 from penstock.runtime.pipelined.messages import Enlist, FeedbackSent, HostId, StartHost
@@ -41,6 +45,24 @@ def test_what_was_meant_for_a_host_of_an_earlier_attempt_is_not_told_to_its_succ
         new = FeedbackSent(tail="tail", subtask=0, feedback=(0, 1, 0, b"new"))
         hosts.tell_one(HostId(1, 0), new)
         assert wire.receive_message() == new
+        wire.close()
+    finally:
+        hosts.close()
+
+
+def test_what_was_stored_is_heard_while_the_drivers_thread_waits_for_it() -> None:
+    """At the last barrier of a run the driver waits until all snapshots are stored, and listens to nothing else."""
+    stored: queue.SimpleQueue[Uploaded] = queue.SimpleQueue()
+    hosts = Hosts("127.0.0.1", None, stored.put)
+    try:
+        hosts.begin(0, START)
+        wire = Wire.connect(str(hosts.host), hosts.port, hosts.token)
+        wire.send_message(Enlist(host=HostId(1, 0), job_attempt=0, name="host"))
+        wire.receive_message()
+        report = Uploaded(task=TaskId(VertexId(1), 0), epoch=4, attempt="4-1.0")
+        wire.send_message(report)
+        assert stored.get(timeout=10) == report
+        assert hosts.inbox.empty()
         wire.close()
     finally:
         hosts.close()

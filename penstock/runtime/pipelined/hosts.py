@@ -9,12 +9,14 @@ import secrets
 import socket
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from penstock.checkpoint.storage import Storage
 from penstock.engine.sampling import Sample
 from penstock.errors import SlotError
+from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.runtime.connection.door import Door
 from penstock.runtime.connection.messages import Sampled, StorageCall, TakeSamples
 from penstock.runtime.connection.wire import Wire
@@ -52,8 +54,11 @@ Heard: TypeAlias = tuple[HostId, FromHost | HostGone]
 class Hosts:
     """Hosts come with every attempt and go with it. What they say waits in `inbox` for the driver's thread."""
 
-    def __init__(self, bind: str, storage: Storage | None) -> None:
-        self._storage = storage
+    def __init__(
+        self, bind: str, storage: Storage | None, uploaded: Callable[[Uploaded], None] = lambda message: None
+    ) -> None:
+        """`uploaded` hears of stored snapshots, in threads of the connections: the driver's own waits for the last ones."""
+        self._storage, self._uploaded = storage, uploaded
         self.token = secrets.token_hex(16)
         self.inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._lock = threading.Condition()
@@ -174,7 +179,9 @@ class Hosts:
             inbox.put((host.id, HostGone(name=host.name)))
 
     def _heard(self, inbox: queue.SimpleQueue[Heard], host: HostId, message: FromHost) -> None:
-        if isinstance(message, Sampled):
+        if isinstance(message, Uploaded):
+            self._uploaded(message)
+        elif isinstance(message, Sampled):
             with self._lock:
                 if (answers := self._samples.get(message.number)) is not None:
                     answers.append(message)

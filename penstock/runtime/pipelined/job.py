@@ -69,6 +69,7 @@ class PipelinedJob(RestartingJob):
     def __init__(self, job: JobDescription, master: JobMaster, session: SparkSession) -> None:
         super().__init__(job, master)
         master.streaming = True
+        master.uploads.patience_ms = 0.0  # its thread also grants what sources read
         self._session = session
         self._hosts: Hosts | None = None
 
@@ -103,7 +104,8 @@ class PipelinedJob(RestartingJob):
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         local = str(context.master).startswith("local") or host.startswith("127.")
         storage = self.master.storage
-        return Hosts("127.0.0.1" if local else host, storage if isinstance(storage, DriverStorage) else None)
+        at_driver = storage if isinstance(storage, DriverStorage) else None
+        return Hosts("127.0.0.1" if local else host, at_driver, self.master.uploads.inbox.put)
 
 
 class _Attempt:
@@ -126,6 +128,7 @@ class _Attempt:
             settings.epoch_max_records,
         )
         self._in_flight: dict[int, float] = {}  # barriers under way, and since when
+        self._checkpoints: set[int] = set()  # those of them that are checkpoints
         self._planned_last = False
         self._triggered = time.monotonic()
         self._told: int | None = None  # the newest checkpoint that hosts have heard of
@@ -270,7 +273,7 @@ class _Attempt:
             case FeedbackTaken(tail=tail, subtask=subtask):
                 self._hosts.tell_one(HostId(self._level_of[self._loops[tail].tail_vertex], subtask), message)
             case Uploaded():
-                self._master.uploads.inbox.put(message)
+                pass  # the JobMaster has it
             case HostFailed():
                 if message.job_attempt == self._master.job_attempt and self._failure is None:
                     self._failure = message
@@ -287,6 +290,7 @@ class _Attempt:
         reports = self._master.acknowledge(ack)
         for report in reports:
             self._in_flight.pop(report.epoch, None)
+            self._checkpoints.discard(report.epoch)
         if reports and not self._in_flight:
             # If the job was to stop here and has not, it goes on: its savepoint failed, or a loop still holds records.
             self._planned_last = False
@@ -333,12 +337,15 @@ class _Attempt:
         return replace(part, ranges=tuple(r for r in part.ranges if r.ordinal % parallelism == index))
 
     def _barrier_due(self) -> bool:
-        """When something asks for one; else as often as checkpoints are taken, or output is committed."""
+        """When something asks for one; else as often as checkpoints are taken, or output is committed. A checkpoint does not wait
+        for a barrier that is none."""
         master = self._master
-        if self._planned_last or len(self._in_flight) >= self._settings.max_concurrent_checkpoints:
+        if self._planned_last or len(self._checkpoints) >= self._settings.max_concurrent_checkpoints:
             return False
         if master.requests.waiting or master.checkpoint_due:
             return True
+        if self._in_flight:
+            return False
         since = time.monotonic() - self._triggered
         if master.exhausted and (not self._loops or since >= self._settings.epoch_interval_ms / 1000):
             return True
@@ -350,6 +357,8 @@ class _Attempt:
         assert plan is not None  # no epoch of a stream is skipped
         self._triggered = time.monotonic()
         self._in_flight[plan.epoch] = self._triggered
+        if plan.checkpoint:
+            self._checkpoints.add(plan.epoch)
         self._planned_last = plan.last
         self._hosts.tell(TriggerBarrier(plan=replace(plan, accepted={})))  # versions are for hosts that stay
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import queue
 import socket
@@ -34,7 +35,7 @@ from penstock.errors import ProtocolError, SlotError, as_text, failed_task
 from penstock.graph.iterations import Loop
 from penstock.operators.iteration import Feedback
 from penstock.pickling import dump_by_value
-from penstock.protocol.events import Event
+from penstock.protocol.events import Barrier, EndOfData, Event
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.runtime.connection.messages import HostFailed, Sampled, TakeSamples
@@ -290,6 +291,10 @@ class _HostLoop:
         self._frames = FrameBuffer(graph.slots)
         self._loops = {loop.tail: loop for loop in graph.loops}
         self._gap_s = settings.flush_gap_ms / 1000
+        self._timeout_s = None if settings.buffer_timeout_ms is None else settings.buffer_timeout_ms / 1000
+        if not settings.buffer_timeout_enabled:
+            self._timeout_s = math.inf
+        self._urgent = False  # something is gathered that must not wait, however long other things may
         self._interval_s = settings.watermark_interval_ms / 1000
         self._next_watermarks = time.monotonic() + self._interval_s
         self._flushed = 0.0
@@ -326,6 +331,7 @@ class _HostLoop:
             for item in items:
                 self._take(item)
             if self._over:
+                self._inbox.done()
                 continue
             working = self._work()
             if not self._more:
@@ -373,7 +379,7 @@ class _HostLoop:
             return 0.0
         waits = [_LONGEST_WAIT_S]
         if self._frames.size or self._gathered():
-            waits.append(self._flushed + self._gap_s - time.monotonic())
+            waits.append(self._flushed + self._wait_s(False) - time.monotonic())
         if self._asynchronous:
             waits.append(_ASYNC_POLL_S)
         if self._interval_s > 0:
@@ -431,12 +437,14 @@ class _HostLoop:
     def send(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
         """Takes an event to a subtask of `vertex`, on one of its channels."""
         key = (int(vertex), target, channel)
+        last = isinstance(event, Barrier | EndOfData)  # nothing may follow for long
+        self._urgent = self._urgent or (last and self._timeout_s is not None)
         for kind, payload in encode_event(event):
             seq = self._sent.get(key, 0)
             self._sent[key] = seq + 1
             self._frames.add(target, self._level_of[vertex], int(vertex), channel, seq, kind, payload)
         if self._frames.size >= _FRAME_BYTES:
-            self._flush_frames(nudge=False)
+            self._flush_frames(nudge=last)
 
     def acknowledge(self, ack: TaskAck) -> None:
         """Takes a task's acknowledgement to the driver."""
@@ -467,9 +475,16 @@ class _HostLoop:
         """At once when there is nothing else to do, but not more often than every gap; when busy, what is gathered grows."""
         if not (self._frames.size or self._gathered()):
             return
-        now = time.monotonic()
-        if now >= self._flushed + (self._gap_s * 4 if working else self._gap_s):
+        if self._urgent:
+            self._flush(nudge=True)
+        elif time.monotonic() >= self._flushed + self._wait_s(working):
             self._flush(nudge=not working)
+
+    def _wait_s(self, working: bool) -> float:
+        """The least time between two flushes."""
+        if self._timeout_s is not None:
+            return self._timeout_s
+        return self._gap_s * 4 if working else self._gap_s
 
     def _flush(self, *, nudge: bool) -> None:
         for held in self._held:
@@ -479,7 +494,7 @@ class _HostLoop:
 
     def _flush_frames(self, *, nudge: bool) -> None:
         batch = self._frames.take(nudge=nudge)
-        self._flushed = time.monotonic()
+        self._flushed, self._urgent = time.monotonic(), False
         if batch is None:
             return
         began = time.perf_counter()
