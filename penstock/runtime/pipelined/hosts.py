@@ -9,12 +9,15 @@ import secrets
 import socket
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from penstock.checkpoint.storage import Storage
 from penstock.engine.sampling import Sample
+from penstock.engine.uploads import UploadEvent
 from penstock.errors import SlotError
+from penstock.protocol.checkpoint_messages import HostLost, Uploaded
 from penstock.runtime.connection.door import Door
 from penstock.runtime.connection.messages import Sampled, StorageCall, TakeSamples
 from penstock.runtime.connection.wire import Wire
@@ -52,8 +55,9 @@ Heard: TypeAlias = tuple[HostId, FromHost | HostGone]
 class Hosts:
     """Hosts come with every attempt and go with it. What they say waits in `inbox` for the driver's thread."""
 
-    def __init__(self, bind: str, storage: Storage | None) -> None:
-        self._storage = storage
+    def __init__(self, bind: str, storage: Storage | None, on_upload: Callable[[UploadEvent], None]) -> None:
+        """`on_upload` hears of stored snapshots at once, in the connection's thread: the driver's may be waiting for them."""
+        self._storage, self._on_upload = storage, on_upload
         self.token = secrets.token_hex(16)
         self.inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._lock = threading.Condition()
@@ -164,6 +168,7 @@ class Hosts:
                 if self._hosts.get(host.id) is host:
                     del self._hosts[host.id]
                 self._lock.notify_all()
+            self._on_upload(HostLost(process=host.name))  # what it had not stored yet is not waited for
             inbox.put((host.id, HostGone(name=host.name)))
 
     def _heard(self, inbox: queue.SimpleQueue[Heard], host: HostId, message: FromHost) -> None:
@@ -172,5 +177,7 @@ class Hosts:
                 if (answers := self._samples.get(message.number)) is not None:
                     answers.append(message)
                     self._lock.notify_all()
-        else:
-            inbox.put((host, message))
+            return
+        if isinstance(message, Uploaded):
+            self._on_upload(message)
+        inbox.put((host, message))

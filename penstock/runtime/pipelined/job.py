@@ -67,6 +67,7 @@ class PipelinedJob(RestartingJob):
     def __init__(self, job: JobDescription, master: JobMaster, session: SparkSession) -> None:
         super().__init__(job, master)
         master.streaming = True
+        master.uploads.patience_ms = 0.0  # grants are not held up by a store
         self._session = session
         self._hosts: Hosts | None = None
 
@@ -101,7 +102,11 @@ class PipelinedJob(RestartingJob):
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         local = str(context.master).startswith("local") or host.startswith("127.")
         storage = self.master.storage
-        return Hosts("127.0.0.1" if local else host, storage if isinstance(storage, DriverStorage) else None)
+        return Hosts(
+            "127.0.0.1" if local else host,
+            storage if isinstance(storage, DriverStorage) else None,
+            self.master.uploads.inbox.put,
+        )
 
 
 class _Attempt:
@@ -265,7 +270,7 @@ class _Attempt:
             case FeedbackTaken(tail=tail, subtask=subtask):
                 self._hosts.tell_one(HostId(self._level_of[self._loops[tail].tail_vertex], subtask), message)
             case Uploaded():
-                self._master.uploads.inbox.put(message)
+                pass  # the JobMaster has it; this wakes us, and `settle` follows
             case HostFailed():
                 if message.job_attempt == self._master.job_attempt and self._failure is None:
                     self._failure = message
