@@ -27,6 +27,8 @@ from penstock.driver.restarts import RestartingJob
 from penstock.engine.messages import EpochPlan, TaskAck
 from penstock.engine.sampling import Sample
 from penstock.errors import ConfigurationError, JobFailedError, PenstockError, blame, from_text
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.job_graph import adjustable_parallelism, rescaled
 from penstock.pickling import travelling
 from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.gate import BarrierMode
@@ -53,6 +55,7 @@ from penstock.runtime.pipelined.messages import (
 from penstock.runtime.pipelined.worker import DriverAddress, level_host
 
 _START_S: Final = 120.0  # for all hosts to be ready
+_SLOTS_S: Final = 20.0  # for executors to come, and for tasks of what was cancelled to end
 _END_S: Final = 30.0  # for Spark's job to end when the attempt is over
 _LAST_UPLOADS_MS: Final = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
 _LOOK_S: Final = 0.05  # how long nothing need be heard before Spark's job is looked at
@@ -70,6 +73,8 @@ class PipelinedJob(RestartingJob):
         master.uploads.patience_ms = 0.0  # grants are not held up by a store
         self._session = session
         self._hosts: Hosts | None = None
+        self._before: int | None = None  # the parallelism before it was rescaled, until it has run at the new one
+        self.ran = False  # all hosts of an attempt were ready once: there were enough task slots
 
     def run(self) -> None:
         """Runs the job to its end in this thread, and raises what made it fail."""
@@ -81,9 +86,12 @@ class PipelinedJob(RestartingJob):
             self._hosts = self._open_hosts()
             while not master.finished and not self._cancelled.is_set():
                 error = _Attempt(self, self._hosts).run()
-                if error is not None:
+                if isinstance(error, TooFewSlotsError):
+                    self._go_on_smaller_or_fail(error)
+                elif error is not None:
                     self.restart_or_fail(error)
                 elif master.rescaling and not self._cancelled.is_set():
+                    self._before = adjustable_parallelism(self._job.graph.job)
                     self.insist(master.change_parallelism)
                     self._job = master.job
             if self._cancelled.is_set() and not master.finished:
@@ -92,6 +100,24 @@ class PipelinedJob(RestartingJob):
             if self._hosts is not None:
                 self._hosts.close()
             master.close()
+
+    def _go_on_smaller_or_fail(self, error: TooFewSlotsError) -> None:
+        """A job that was rescaled to more than fits goes back to what it had. One that may change its parallelism by itself takes
+        the largest that fits. Another one waits for its executors as long as its restart strategy does; if it has never run, its
+        program asks for too much, and is told so."""
+        fitting, self._before = self._before or fitting_parallelism(self._job, error.free), None
+        if fitting is not None:
+            _log.warning("%s. The job goes on at parallelism %d", error, fitting)
+            self.insist(lambda: self.master.go_on_at(fitting, error))
+            self._job = self.master.job
+        elif self.ran:
+            self.restart_or_fail(error)
+        else:
+            raise ConfigurationError(str(error))
+
+    def all_ready(self) -> None:
+        """All hosts of an attempt are ready: there are enough task slots for it."""
+        self.ran, self._before = True, None
 
     def sample(self, seconds: float) -> Counter[Sample]:
         """Where its subtasks spend their time, looked at for so long."""
@@ -144,9 +170,10 @@ class _Attempt:
         spark = InheritableThread(target=self._run_spark, name="penstock-spark-job", daemon=True)
         error: BaseException | None = None
         try:
-            self._check_task_slots()
+            self._await_task_slots()
             spark.start()
             self._await_hosts()
+            self._running.all_ready()
             self._drive()
             self._say_goodbye()
         except BaseException as problem:
@@ -173,10 +200,11 @@ class _Attempt:
             mode=mode,
         )
 
-    def _check_task_slots(self) -> None:
-        needed, free = len(self._expected), spark_plan.free_task_slots(self._session)
-        if needed > free:
-            raise ConfigurationError(too_few_slots(self._job, free))
+    def _await_task_slots(self) -> None:
+        needed, cancelled = len(self._expected), self._running._cancelled
+        free = spark_plan.await_task_slots(self._session, needed, at_most_s=_SLOTS_S, given_up=cancelled.is_set)
+        if free < needed and not cancelled.is_set():
+            raise TooFewSlotsError(too_few_slots(self._job, free), free)
 
     def _run_spark(self) -> None:
         address = DriverAddress(
@@ -364,12 +392,32 @@ class _Attempt:
                 )
 
 
+class TooFewSlotsError(JobFailedError):
+    """Spark cannot run all tasks of the job at once now. `free`: so many it can."""
+
+    def __init__(self, message: str, free: int) -> None:
+        super().__init__(message)
+        self.free = free
+
+
+def fitting_parallelism(job: JobDescription, free: int) -> int | None:
+    """The largest parallelism below its own at which the job fits into so many task slots, if it may change it by itself."""
+    now, autoscale = adjustable_parallelism(job.graph.job), job.settings.autoscale
+    if now is None or autoscale is None or job.settings.checkpoint_interval_ms is None:
+        return None
+    for parallelism in range(now - 1, autoscale.least - 1, -1):
+        graph = ExecutionGraph(rescaled(job.graph.job, parallelism))
+        if graph.levels * graph.slots <= free:
+            return parallelism
+    return None
+
+
 def too_few_slots(job: JobDescription, free: int) -> str:
     """The sentence about a Spark that cannot run all of a pipelined job's tasks at once."""
     levels, slots = job.graph.levels, job.graph.slots
     return (
         f"a pipelined job runs all its tasks at once: {levels} levels × parallelism {slots} = {levels * slots} task slots, and "
-        f"this Spark has {free}. Give it more cores, lower the parallelism, or set penstock.execution.mode to epochs"
+        f"this Spark has {free} free. Give it more cores, lower the parallelism, or set penstock.execution.mode to epochs"
     )
 
 
