@@ -376,6 +376,11 @@ class JobMaster:
         return self._planner.time(self.clock())
 
     @property
+    def sources_done(self) -> frozenset[str]:
+        """The sources that have been granted, or planned, their last."""
+        return self._sources.done
+
+    @property
     def exhausted(self) -> bool:
         """Every source has been granted its last: a barrier that ends the job is due."""
         return self._planner.exhausted

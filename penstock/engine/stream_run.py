@@ -9,6 +9,7 @@ checkpoint, so nothing is retried from confirmed state in memory.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,8 +38,8 @@ class StreamExchange(Exchange, Protocol):
     def feedback_taken(self, loop: Loop, subtask: int, epoch: int, taken: int) -> None:
         """Tells the tail how many blocks its head had taken when the epoch ended there."""
 
-    def grant_read(self, task: TaskId) -> None:
-        """A source has read all of one grant."""
+    def grant_read(self, task: TaskId, seconds: float) -> None:
+        """A source has read all of one grant, and needed so long for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class _Flow:
     work: deque[_Work] = field(default_factory=deque)  # of a source, in order
     reading: Iterator[None] | None = None  # the work that it is at
     at: _Work | None = None
+    since: float = 0.0
     returned: deque[tuple[Loop, Feedback]] = field(default_factory=deque)  # to the head of a loop
     taken: dict[str, int] = field(default_factory=dict)  # by tail: blocks that this head has taken
     loops: list[Loop] = field(default_factory=list)  # of which it is the head
@@ -288,13 +290,13 @@ class StreamRun:
     def _read_on(self, flow: _Flow) -> None:
         """One block; behind the last one of a grant its barrier, if it has one."""
         if flow.reading is None:
-            flow.at = flow.work.popleft()
+            flow.at, flow.since = flow.work.popleft(), time.perf_counter()
             flow.reading = self.host.read(flow.held, flow.at.part)
         for _ in flow.reading:
             return
         work, flow.reading, flow.at = flow.at, None, None
         assert work is not None
         if work.plan is None:
-            self._exchange.grant_read(flow.held.id)
+            self._exchange.grant_read(flow.held.id, time.perf_counter() - flow.since)
         else:
             self.host.end_source(flow.held, Barrier(work.plan.epoch, work.plan.snapshot))

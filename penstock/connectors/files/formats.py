@@ -36,7 +36,7 @@ class Cut:
 
 
 class ReadFormat(ABC):
-    """Immutable and picklable. Positions start at 0 in every format."""
+    """Picklable; driver and readers each have a copy. Positions start at 0 in every format."""
 
     unit: Literal["records", "bytes"]
     _event_time: str | None = None  # the column with event time, in formats that have columns
@@ -58,6 +58,9 @@ class ReadFormat(ABC):
     def prepared(self, locations: Locations) -> ReadFormat:
         """The format with what it must know before the job starts, such as an inferred schema."""
         return self
+
+    def close(self) -> None:  # noqa: B027 - only for those that keep files open
+        """Slot side: nothing more is read."""
 
 
 def is_compressed(name: str) -> bool:
@@ -121,9 +124,20 @@ def _timestamps(batch: pa.RecordBatch, column: str, where: str) -> np.ndarray[An
 _DECODE_ROWS = 16_384  # rows decoded at once: small blocks are slices of it
 
 
+@dataclass(slots=True)
+class _Cursor:
+    """An open file, where it was left off: who goes on there need not decode a row group twice."""
+
+    file: pa.NativeFile
+    parquet: Any
+    position: tuple[int, int]  # row group and row
+    batches: Iterator[pa.RecordBatch] | None = None  # the rest of the row group
+    batch: pa.RecordBatch | None = None
+    batch_start: int = 0  # its first row's number in the row group
+
+
 class ParquetFormat(ReadFormat):
-    """A position is the index of a row group, or [row group, row] inside one that is larger than an epoch may be. The
-    second kind costs decoding the row group again for each part, so it is used only when a whole one does not fit."""
+    """A position is the index of a row group, or [row group, row] inside one that is larger than an epoch, or a grant, may be."""
 
     unit = "records"
 
@@ -137,6 +151,8 @@ class ParquetFormat(ReadFormat):
         self._columns = None if columns is None else list(columns)
         self._schema = schema
         self._event_time = event_time_column
+        self._counts: dict[str, list[int]] = {}  # rows of the row groups of files that are being read: for who cuts
+        self._cursors: dict[str, _Cursor] = {}  # where files were left off: for who reads
         if columns is not None and event_time_column is not None and event_time_column not in columns:
             raise ConfigurationError(f"FileSource: event_time_column {event_time_column!r} is not among {columns}")
 
@@ -150,9 +166,12 @@ class ParquetFormat(ReadFormat):
         return ready
 
     def cut(self, locations: Locations, name: str, size: int, start: Json, budget: int | None) -> Cut:
-        with locations.open(name) as file:
-            metadata = self._opened(file, name).metadata
-            counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        counts = self._counts.get(name)
+        if counts is None:
+            with locations.open(name) as file:
+                metadata = self._opened(file, name).metadata
+                counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            self._counts[name] = counts
         group, row = _decoded(start)
         used = 0
         while group < len(counts):
@@ -162,43 +181,75 @@ class ParquetFormat(ReadFormat):
                     row, used = row + budget, budget
                 break
             group, row, used = group + 1, 0, used + left
+        if group == len(counts):
+            del self._counts[name]
         return Cut(end=[group, row] if row else group, used=used, last=group == len(counts))
 
     def read(self, locations: Locations, split: SplitRange, block_size: int) -> Iterator[Block]:
-        with locations.open(split.split) as file:
-            parquet = self._opened(file, split.split)
-            schema = self._projected(parquet, split.split)
+        name, start, end = split.split, _decoded(split.start), _decoded(split.end)
+        cursor = self._cursors.pop(name, None)
+        if cursor is None or cursor.position != start:
+            if cursor is not None:
+                cursor.file.close()
+            cursor = self._cursor(locations, name, start)
+        try:
+            self._check_extent(cursor.parquet.metadata, split, *end)
+            while cursor.position < end:
+                yield from self._read_group(cursor, end, name, block_size)
+        except BaseException:
+            cursor.file.close()
+            raise
+        if split.last:
+            cursor.file.close()
+        else:
+            self._cursors[name] = cursor
+
+    def close(self) -> None:
+        for cursor in self._cursors.values():
+            cursor.file.close()
+        self._cursors.clear()
+
+    def _cursor(self, locations: Locations, name: str, start: tuple[int, int]) -> _Cursor:
+        file = locations.open(name)
+        try:
+            parquet = self._opened(file, name)
+            schema = self._projected(parquet, name)
             if self._schema is not None:
-                check_schema(schema, self._schema, split.split)
+                check_schema(schema, self._schema, name)
             else:
                 self._schema = schema  # no file was there when the job was built: the first one read sets the type
-            group, row = _decoded(split.start)
-            end_group, end_row = _decoded(split.end)
-            self._check_extent(parquet.metadata, split, end_group, end_row)
-            while (group, row) < (end_group, end_row):
-                end = end_row if group == end_group else parquet.metadata.row_group(group).num_rows
-                yield from self._read_group(parquet, group, row, end, split.split, block_size)
-                group, row = group + 1, 0
+        except BaseException:
+            file.close()
+            raise
+        return _Cursor(file, parquet, start)
 
-    def _read_group(
-        self, parquet: Any, group: int, start: int, end: int, name: str, block_size: int
-    ) -> Iterator[Block]:
+    def _read_group(self, cursor: _Cursor, until: tuple[int, int], name: str, block_size: int) -> Iterator[Block]:
+        """What of the cursor's row group is in front of `until`."""
         assert self._schema is not None
-        at = 0
-        stored = parquet.metadata.row_group(group)
-        decode_rows = max(block_size, _DECODE_ROWS)
-        fitting = BLOCK_BYTES * stored.num_rows // max(stored.total_byte_size, 1)  # of all columns, uncompressed
-        decode_rows = max(1, min(decode_rows, fitting))
-        batches = parquet.iter_batches(decode_rows, row_groups=[group], columns=self._columns, use_threads=False)
-        for batch in batches:
-            first, stop = max(start - at, 0), min(end - at, batch.num_rows)
-            if first < stop:
-                part = batch.select(self._schema.names).slice(first, stop - first)
-                where = f"{name}, row group {group}, rows from {at + first}"
-                yield from columns_blocks(part, self._event_time, block_size, where)
-            at += batch.num_rows
-            if at >= end:
-                return
+        group, row = cursor.position
+        stored = cursor.parquet.metadata.row_group(group)
+        end = until[1] if group == until[0] else stored.num_rows
+        if cursor.batches is None:
+            fitting = BLOCK_BYTES * stored.num_rows // max(stored.total_byte_size, 1)  # of all columns, uncompressed
+            decode_rows = max(1, min(max(block_size, _DECODE_ROWS), fitting))
+            cursor.batches = cursor.parquet.iter_batches(
+                decode_rows, row_groups=[group], columns=self._columns, use_threads=False
+            )
+            cursor.batch, cursor.batch_start = None, 0
+        while row < end:
+            batch = cursor.batch
+            if batch is None or cursor.batch_start + batch.num_rows <= row:
+                cursor.batch_start += 0 if batch is None else batch.num_rows
+                cursor.batch = next(cursor.batches).select(self._schema.names)
+                continue
+            stop = min(end, cursor.batch_start + batch.num_rows)
+            part = batch.slice(row - cursor.batch_start, stop - row)
+            where = f"{name}, row group {group}, rows from {row}"
+            row = stop
+            cursor.position = (group, row) if row < stored.num_rows else (group + 1, 0)
+            yield from columns_blocks(part, self._event_time, block_size, where)
+        if row == stored.num_rows:
+            cursor.position, cursor.batches, cursor.batch = (group + 1, 0), None, None
 
     def _opened(self, file: pa.NativeFile, name: str) -> Any:
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from copy import copy
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -250,7 +250,8 @@ class FileSource(Source):
         )
 
     def create_reader(self) -> SplitReader:
-        return _FileReader(self._locations, copy(self._format))  # a reader may learn its schema from its first file
+        # A reader may learn its schema from its first file, and keeps files open.
+        return _FileReader(self._locations, deepcopy(self._format))
 
     @property
     def bounded(self) -> bool:
@@ -299,6 +300,9 @@ class _FileReader(SplitReader):
 
     def read(self, split: SplitRange, block_size: int) -> Iterator[Block]:
         return self._format.read(self._locations, split, block_size)
+
+    def close(self) -> None:
+        self._format.close()
 
 
 def _milliseconds(interval: Any) -> int:

@@ -106,5 +106,5 @@ class QueueExchange:
         """Tells the tail what its head had taken when an epoch ended there."""
         self._runs[subtask].feedback_taken(loop, epoch, taken)
 
-    def grant_read(self, task: TaskId) -> None:
+    def grant_read(self, task: TaskId, seconds: float) -> None:
         """Who grants here does not wait for it."""

@@ -51,6 +51,9 @@ _TASK_SLOTS = 32  # of a local session, at least: other jobs may follow in it
 PIPELINED_CONF: dict[str, str] = {
     "spark.python.udf.pipelined.enabled": "true",  # a thread for each direction, and a flush after every batch
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",  # by default a row waits 50 ms for company
+    # What is in flight between two hosts, in front of a barrier: it bounds how long an aligned checkpoint takes.
+    "spark.shuffle.streaming.readerMaxMemory": str(8 << 20),
+    "spark.shuffle.streaming.writerMaxMemory": str(8 << 20),
     "spark.python.daemon.module": "penstock.runtime.pipelined.daemon",  # workers are forked with everything imported
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+from typing import Any
 
 _PRELOADED = (
     "numpy",
@@ -33,6 +34,16 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what is shared with all workers is not written to by their collectors
     daemon = importlib.import_module("pyspark.daemon")
+    serve = daemon.worker
+
+    def worker(*args: Any) -> Any:
+        """When the last level of a job has ended Spark hangs up on the others, whose last word nobody needs."""
+        try:
+            return serve(*args)
+        except BrokenPipeError:
+            return 1
+
+    daemon.worker = worker
     daemon.manager()
 
 

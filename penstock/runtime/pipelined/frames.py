@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-_HEADER: Final = struct.Struct("<HiiqBI")  # level, vertex, channel, number on the channel, kind, size
+_HEADER: Final = struct.Struct("<HiiqBIx")  # level, vertex, channel, number on the channel, kind, size; 24 bytes
+_PADDING: Final = tuple(bytes(-size % 8) for size in range(8))  # Arrow reads columns in place, and wants them aligned
 _SCHEMA: Final = pa.schema([("target", pa.int32()), ("payload", pa.binary())])
 
 
@@ -30,6 +31,7 @@ class FrameBuffer:
         frame, size = self._frames[target], len(payload)
         frame.append(_HEADER.pack(level, vertex, channel, seq, kind, size))
         frame.append(payload)
+        frame.append(_PADDING[size % 8])
         self.size += size + _HEADER.size
 
     def take(self, *, nudge: bool) -> pa.RecordBatch | None:
@@ -58,4 +60,4 @@ def events_in(frame: memoryview) -> Iterator[tuple[int, int, int, int, int, memo
         level, vertex, channel, seq, kind, size = _HEADER.unpack_from(frame, at)
         at += _HEADER.size
         yield level, vertex, channel, seq, kind, frame[at : at + size]
-        at += size
+        at += size + (-size % 8)

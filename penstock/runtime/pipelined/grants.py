@@ -16,7 +16,7 @@ from typing import Final
 from penstock.engine.messages import SourceRanges
 
 FIRST_RECORDS: Final = 5_000
-_LEAST: Final = 100
+_LEAST: Final = 1_000
 _MOST: Final = 1_000_000
 _AHEAD: Final = 2  # grants that a source may have and not have read
 _TARGET_S: Final = 0.05  # what reading one should take
@@ -27,9 +27,8 @@ _REST_S: Final = 0.05  # a source that has nothing new is not asked more often t
 class _Source:
     subtasks: int
     most: int = FIRST_RECORDS
-    given: deque[tuple[float, bool]] = field(
-        default_factory=deque
-    )  # when, and whether as much as allowed: those not read by all
+    full: deque[bool] = field(default_factory=deque)  # of grants that not all have read: as much as was allowed
+    longest_s: float = 0.0  # a subtask needed to read its part of the oldest of them
     granted: int = 0
     read: dict[int, int] = field(default_factory=dict)  # grants by subtask
     empty: int = 0  # times in a row that it had nothing
@@ -64,7 +63,7 @@ class Grants:
             if name in granted:
                 full = _records(granted[name]) >= min(source.most, self._limit)
                 source.granted += 1
-                source.given.append((now, full))
+                source.full.append(full)
                 source.empty = 0
                 source.ask_at = now if full else now + self._interval_s
             else:
@@ -75,16 +74,16 @@ class Grants:
         """It has been granted its last."""
         self._sources.pop(name, None)
 
-    def read(self, name: str, subtask: int, now: float) -> None:
-        """A subtask has read its oldest grant."""
+    def read(self, name: str, subtask: int, seconds: float) -> None:
+        """A subtask has read its oldest grant, and needed so long from its first block on."""
         source = self._sources.get(name)
         if source is None:
             return
         before = self._done(source)
         source.read[subtask] = source.read.get(subtask, 0) + 1
+        source.longest_s = max(source.longest_s, seconds)
         for _ in range(self._done(source) - before):
-            given, full = source.given.popleft()
-            took = now - given
+            full, took, source.longest_s = source.full.popleft(), source.longest_s, 0.0
             if took < _TARGET_S / 2 and full:
                 source.most = min(_MOST, source.most * 2)
             elif took > _TARGET_S * 2:

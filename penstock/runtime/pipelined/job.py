@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, assert_never
 
 import cloudpickle
@@ -24,7 +25,7 @@ from penstock.common.options import JobOptions
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
 from penstock.driver.restarts import RestartingJob
-from penstock.engine.messages import EpochPlan, TaskAck
+from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.sampling import Sample
 from penstock.errors import ConfigurationError, JobFailedError, PenstockError, blame, from_text
 from penstock.graph.execution_graph import ExecutionGraph
@@ -148,8 +149,9 @@ class _Attempt:
         self._loops = {loop.tail: loop for loop in graph.loops}
         self._level_of = {vertex.id: vertex.level for vertex in graph.job.vertices.values()}
         self._source_of = {v.id: v.head.operator_id for v in graph.job.vertices.values() if v.is_source}
+        self._parallelism = {v.head.operator_id: v.parallelism for v in graph.job.vertices.values() if v.is_source}
         self._grants = Grants(
-            {v.head.operator_id: v.parallelism for v in graph.job.vertices.values() if v.is_source},
+            self._parallelism,
             settings.grant_interval_ms / 1000,
             settings.epoch_max_records,
         )
@@ -291,8 +293,8 @@ class _Attempt:
                 self._ready.add(host)
             case Acknowledge(ack=data):
                 self._acknowledge(pickle.loads(data))
-            case GrantRead(task=task):
-                self._grants.read(self._source_of[task.vertex], task.subtask, time.monotonic())
+            case GrantRead(task=task, seconds=seconds):
+                self._grants.read(self._source_of[task.vertex], task.subtask, seconds)
             case FeedbackSent(tail=tail, subtask=subtask):
                 self._hosts.tell_one(HostId(self._level_of[self._loops[tail].head_vertex], subtask), message)
             case FeedbackTaken(tail=tail, subtask=subtask):
@@ -347,8 +349,18 @@ class _Attempt:
             return
         granted = self._master.grant(self._grants.most(asked), asked)
         self._grants.gave(asked, granted, now)
+        for name in granted:
+            if name in self._master.sources_done:
+                self._grants.ended(name)
         if granted:
-            self._hosts.tell(GrantSources(sources=granted), level=0)
+            for index in range(self._job.graph.slots):
+                mine = {name: self._part(name, part, index) for name, part in granted.items()}
+                self._hosts.tell_one(HostId(0, index), GrantSources(sources=mine))
+
+    def _part(self, source: str, part: SourceRanges, index: int) -> SourceRanges:
+        """What of a grant one subtask reads."""
+        parallelism = self._parallelism[source]
+        return replace(part, ranges=tuple(r for r in part.ranges if r.ordinal % parallelism == index))
 
     def _barrier_due(self) -> bool:
         """When something asks for one; else as often as checkpoints are taken, or output is committed."""
@@ -369,7 +381,7 @@ class _Attempt:
         self._triggered = time.monotonic()
         self._in_flight[plan.epoch] = self._triggered
         self._planned_last = plan.last
-        self._hosts.tell(TriggerBarrier(plan=plan))
+        self._hosts.tell(TriggerBarrier(plan=replace(plan, accepted={})))  # versions are for hosts that stay
 
     def _patience(self) -> float:
         now = time.monotonic()

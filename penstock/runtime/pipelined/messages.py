@@ -69,9 +69,10 @@ class GrantSources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantRead:
-    """A source has read all of its oldest grant."""
+    """A source has read all of its oldest grant, in so many seconds."""
 
     task: TaskId
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -432,9 +432,9 @@ class _HostLoop:
         else:
             self._worker.tell(FeedbackTaken(tail=loop.tail, subtask=subtask, epoch=epoch, taken=taken))
 
-    def grant_read(self, task: TaskId) -> None:
+    def grant_read(self, task: TaskId, seconds: float) -> None:
         """The driver may grant more."""
-        self._worker.tell(GrantRead(task=task))
+        self._worker.tell(GrantRead(task=task, seconds=seconds))
 
     def _gathered(self) -> bool:
         return any(held.task.gathered for held in self._held)
