@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from penstock.checkpoint.object_storage import DriverStorage
@@ -118,3 +120,21 @@ def test_a_job_whose_last_checkpoint_is_declined_is_not_finished_without_its_out
     assert len(refused) == 1
     assert len(last) == 2, "one more barrier, in the same attempt or the next"
     verify(tmp_path, 8_000)
+
+
+def test_a_cancelled_job_ends_soon_and_without_a_failure_though_a_function_hangs(tmp_path: Path) -> None:
+    """The function sleeps for an hour; Spark ends its process."""
+    client = start(tmp_path, records=200_000, rate=RATE, parallelism=2, hangs_at=3_000)
+    hangs = tmp_path / "hangs"
+    wait_until(client, lambda: hangs.exists() and hangs.read_text(), "the hang")
+    pid = int(hangs.read_text())
+    assert pid in [pid_of(host) for host in hosts_of(client)]
+    began = time.monotonic()
+    client.cancel().result()
+    took = time.monotonic() - began
+    assert took < 5, f"{took:.1f} s"
+    assert client.life_cycle()["exceptions"] == []
+    until = time.monotonic() + 20
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until, f"{pid} is still there"
+        time.sleep(0.05)

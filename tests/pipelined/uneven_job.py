@@ -5,6 +5,7 @@ Its answer is computed here a second time, without Penstock.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -50,10 +51,10 @@ class EventTime(TimestampAssigner):
 
 
 class Numbering(KeyedProcessFunction):
-    """Numbers the records of a user. Raises once at each index of `raises`: a file is the proof, and the memory."""
+    """Numbers the records of a user. Raises once at each index of `raises`: a file is the proof, and the memory. Hangs at one."""
 
-    def __init__(self, folder: str, raises: tuple[int, ...]) -> None:
-        self.folder, self.raises = folder, raises
+    def __init__(self, folder: str, raises: tuple[int, ...], hangs_at: int) -> None:
+        self.folder, self.raises, self.hangs_at = folder, raises, hangs_at
 
     def open(self, runtime_context: Any) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -64,6 +65,9 @@ class Numbering(KeyedProcessFunction):
             if not proof.exists():
                 proof.touch()
                 raise ValueError(f"record {value[2]} is not liked")
+        if value[2] == self.hangs_at:
+            (Path(self.folder) / "hangs").write_text(str(os.getpid()))
+            time.sleep(3600)
         number = (self.count.value() or 0) + 1
         self.count.update(number)
         yield value[0], number, value[2], value[1]
@@ -76,7 +80,14 @@ class CountAndSum(ProcessWindowFunction[Any, Any, Any, Any]):
 
 
 def start(
-    folder: Path, *, records: int, rate: float, parallelism: int, raises: tuple[int, ...] = (), **options: str
+    folder: Path,
+    *,
+    records: int,
+    rate: float,
+    parallelism: int,
+    raises: tuple[int, ...] = (),
+    hangs_at: int = -1,
+    **options: str,
 ) -> JobClient:
     """The job, pipelined, with a checkpoint every 200 ms."""
     config = Configuration()
@@ -103,7 +114,7 @@ def start(
         env.from_source(source, strategy, "events")
         .uid("events")
         .key_by(lambda e: e[0])
-        .process(Numbering(str(folder), raises))
+        .process(Numbering(str(folder), raises, hangs_at))
         .uid("numbering")
     )
     numbered.map(lambda e: e[:3]).sink_to(

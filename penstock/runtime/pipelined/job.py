@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import cloudpickle
 from pyspark import InheritableThread
@@ -53,12 +53,14 @@ from penstock.runtime.pipelined.messages import (
     StartHost,
     TriggerBarrier,
 )
-from penstock.runtime.pipelined.worker import DriverAddress, level_host
+from penstock.runtime.pipelined.worker import ATTEMPT, DriverAddress, level_host
 
 _START_S: Final = 120.0  # for all hosts to be ready
 _SLOTS_S: Final = 20.0  # for executors to come, and for tasks of what was cancelled to end
 _END_S: Final = 30.0  # for Spark's job to end when the attempt is over
+_CANCEL_S: Final = 1.0  # for hosts to close their functions when the job is cancelled
 _LAST_UPLOADS_MS: Final = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
+_LAST_WORDS_S: Final = 0.1  # in which a host that failed says why, if Spark was faster
 _LOOK_S: Final = 0.05  # how long nothing need be heard before Spark's job is looked at
 _QUIET_S: Final = 1.0  # between two barriers, when checkpoints are taken and nothing else wants one
 
@@ -74,6 +76,7 @@ class PipelinedJob(RestartingJob):
         master.uploads.patience_ms = 0.0  # grants are not held up by a store
         self._session = session
         self._hosts: Hosts | None = None
+        self._plan: tuple[ExecutionGraph, Any] | None = None
         self._before: int | None = None  # the parallelism before it was rescaled, until it has run at the new one
         self.ran = False  # all hosts of an attempt were ready once: there were enough task slots
 
@@ -124,6 +127,15 @@ class PipelinedJob(RestartingJob):
         """Where its subtasks spend their time, looked at for so long."""
         return Counter() if self._hosts is None else self._hosts.sample(seconds)
 
+    def spark_plan(self, graph: ExecutionGraph) -> Any:
+        """Spark's plan of the job. Made once for each graph: planning takes Spark longer than all else of a restart."""
+        if self._plan is None or self._plan[0] is not graph:
+            assert self._hosts is not None
+            address = DriverAddress(host=str(self._hosts.host), port=self._hosts.port, token=self._hosts.token)
+            levels = [level_host(address, level) for level in range(graph.levels)]
+            self._plan = graph, spark_plan.planned(self._session, graph.slots, levels)
+        return self._plan[1]
+
     def _open_hosts(self) -> Hosts:
         context = self._session.sparkContext
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
@@ -156,7 +168,7 @@ class _Attempt:
             settings.epoch_max_records,
         )
         self._in_flight: dict[int, float] = {}  # barriers under way, and since when
-        self._planned_last = False
+        self._planned_last = self._said_goodbye = False
         self._triggered = time.monotonic()
         self._told: int | None = None  # the newest checkpoint that hosts have heard of
         self._failure: HostFailed | None = None
@@ -173,12 +185,22 @@ class _Attempt:
         error: BaseException | None = None
         try:
             self._await_task_slots()
+            began = time.monotonic()
             spark.start()
             self._await_hosts()
+            _log.info(
+                "attempt %d of job %r: %d task hosts were ready after %.0f ms",
+                self._master.job_attempt,
+                self._job.graph.job.job_name,
+                len(self._ready),
+                (time.monotonic() - began) * 1000,
+            )
             self._running.all_ready()
             self._drive()
             self._say_goodbye()
         except BaseException as problem:
+            if spark.is_alive():
+                self._session.sparkContext.cancelJobGroup(self._group)  # its tasks end while we look for the cause
             error = self._explain(problem)
         finally:
             self._hosts.end()
@@ -209,17 +231,15 @@ class _Attempt:
             raise TooFewSlotsError(too_few_slots(self._job, free), free)
 
     def _run_spark(self) -> None:
-        address = DriverAddress(
-            host=str(self._hosts.host),
-            port=self._hosts.port,
-            token=self._hosts.token,
-            job_attempt=self._master.job_attempt,
-        )
         graph = self._job.graph
         try:
-            levels = [level_host(address, level) for level in range(graph.levels)]
-            frame = spark_plan.frame_of(self._session, graph.slots, levels)
-            spark_plan.run(self._session, frame, group=self._group, description=f"penstock {graph.job.job_name}")
+            spark_plan.run(
+                self._session,
+                self._running.spark_plan(graph),
+                group=self._group,
+                description=f"penstock {graph.job.job_name}",
+                properties={ATTEMPT: str(self._master.job_attempt)},
+            )
         except BaseException as error:
             self._spark_error = error
         finally:
@@ -266,9 +286,11 @@ class _Attempt:
             self._check_hanging()
 
     def _say_goodbye(self) -> None:
+        self._said_goodbye = True  # from now on hosts may go
         newest = self._master.restored
         self._hosts.tell(EndAttempt(completed=None if newest is None else int(newest.checkpoint_id)))
-        until = time.monotonic() + _END_S
+        # A cancelled job does not wait for a function that hangs: Spark ends its process.
+        until = time.monotonic() + (_CANCEL_S if self._running._cancelled.is_set() else _END_S)
         while not self._ended.wait(0.002) and time.monotonic() < until:
             self._listen(0.0)
         if self._failure is not None:  # of a function's close()
@@ -284,7 +306,7 @@ class _Attempt:
                 self._hear(*heard)
                 heard = self._inbox.get_nowait()
         except queue.Empty:
-            if self._ended.is_set() and not self._master.finished and not self._master.rescaling:
+            if self._ended.is_set() and not self._said_goodbye:
                 raise JobFailedError(f"Spark ended the job: {self._spark_error}") from self._spark_error
 
     def _hear(self, host: HostId, message: FromHost | HostGone) -> None:
@@ -306,7 +328,7 @@ class _Attempt:
                     self._failure = message
                     raise JobFailedError(message.message)
             case HostGone(name=name):
-                if not self._ended.is_set() and not (self._master.finished or self._master.rescaling):
+                if not (self._ended.is_set() or self._said_goodbye):
                     raise JobFailedError(f"task host {name} is gone: its process died, or was killed")
             case Sampled():
                 pass  # its asker has it
@@ -324,7 +346,7 @@ class _Attempt:
     def _explain(self, error: BaseException) -> BaseException:
         """The host's own words instead of Spark's wrapping of them."""
         if self._failure is None:  # a host that failed may say so a moment later than its Spark task
-            until = time.monotonic() + 0.2
+            until = time.monotonic() + _LAST_WORDS_S
             while self._failure is None and time.monotonic() < until:
                 try:
                     _, message = self._inbox.get(timeout=0.05)

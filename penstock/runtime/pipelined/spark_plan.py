@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -92,18 +92,25 @@ def frame_of(session: SparkSession, partitions: int, levels: list[LevelFunction]
     return frame
 
 
-def run(session: SparkSession, frame: DataFrame, *, group: str, description: str) -> None:
-    """Runs the frame with pipelined exchanges, to its end. In a thread of PySpark's (`InheritableThread`)."""
+def planned(session: SparkSession, partitions: int, levels: list[LevelFunction]) -> Any:
+    """The physical plan of `frame_of`. It can be run again and again, which saves an attempt the planning."""
+    _jvm(session).org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # per thread
+    return frame_of(session, partitions, levels)._jdf.queryExecution().executedPlan()
+
+
+def run(session: SparkSession, plan: Any, *, group: str, description: str, properties: Mapping[str, str]) -> None:
+    """Runs the plan with pipelined exchanges, to its end. In a thread of PySpark's (`InheritableThread`). Its tasks find
+    `properties` in their context."""
     jvm, context = _jvm(session), session.sparkContext
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # per thread
     context.setJobGroup(group, description, interruptOnCancel=True)
-    for key, value in _TASK_PROPERTIES.items():
+    for key, value in {**_TASK_PROPERTIES, **properties}.items():
         context.setLocalProperty(key, value)
-    _pipelined(session, frame._jdf.queryExecution().executedPlan()).executeCollect()
+    _pipelined(session, plan).executeCollect()
 
 
 def _pipelined(session: SparkSession, plan: Any) -> Any:
-    """The plan with every exchange marked."""
+    """The plan with every exchange marked. Exchanges are new ones each time, so that Spark takes none for done."""
     jvm = _jvm(session)
     converters = jvm.scala.jdk.javaapi.CollectionConverters
     children = jvm.java.util.ArrayList()
