@@ -38,6 +38,8 @@ from penstock.driver.waiting import EpochBounds, LatencyTracker
 from penstock.engine.host import HostJob
 from penstock.engine.messages import EpochPlan, EpochReport, SourceRanges, TaskAck
 from penstock.errors import CorruptSnapshotError, FencedError, PenstockError, ProtocolError
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.job_graph import rescaled
 from penstock.protocol.checkpoint_messages import End
 from penstock.protocol.ids import Generation, TaskId
 
@@ -249,6 +251,15 @@ class JobMaster:
     def change_parallelism(self) -> None:
         """Go on, at the parallelism that was asked for, from the checkpoint just taken. `job` is another one then."""
         self._go_on_as(rescaling.rescaled_job(self.job, self._rescales.begin()))
+        self.graph_version += 1
+        self.recover()
+
+    def go_on_at(self, parallelism: int, why: Exception) -> None:
+        """Go on from the last checkpoint at this parallelism, because there is no room for the one the job had, or was to get:
+        who asked for that hears why. Between two attempts; it may fail, like `recover`, and be called again."""
+        self._rescales.refused(why)
+        graph = ExecutionGraph(rescaled(self.job.graph.job, parallelism))
+        self._go_on_as(rescaling.rescaled_job(self.job, graph))
         self.graph_version += 1
         self.recover()
 

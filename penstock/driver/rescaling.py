@@ -112,6 +112,12 @@ class Rescales:
         self._begun, self.due = self.due, None
         return self._begun.graph
 
+    def refused(self, why: Exception) -> None:
+        """The job cannot run at the parallelism that was asked for."""
+        if self._begun is not None:
+            self._begun.fail(why)
+            self._begun = None
+
     def follow(self, report: EpochReport, graph: ExecutionGraph, requests: Requests) -> None:
         """Ask for another parallelism if the load asks for it."""
         now = adjustable_parallelism(graph.job)

@@ -155,7 +155,7 @@ def test_the_drivers_word_may_come_long_before_its_barrier() -> None:
     level.trigger(1)
     level.trigger(2)
     level.offer(Barrier(1, False), rows(1), Barrier(2, False))
-    assert level.run.run_through(level.task)
+    level.run.run_through(level.task)
     assert [(ack.epoch, ack.attempt) for ack in level.outside.acks] == [(1, "1-1.0"), (2, "2-1.0")]
 
 

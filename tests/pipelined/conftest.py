@@ -12,6 +12,6 @@ from penstock.runtime.epochs.session import spark_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session({}, task_slots=32)
+    session = spark_session({"penstock.spark.log-level": "OFF"}, task_slots=32)
     yield session
     session.stop()

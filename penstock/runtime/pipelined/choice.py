@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
 from penstock.driver.client import RunningJob
 from penstock.driver.description import JobDescription
@@ -12,6 +13,8 @@ from penstock.runtime.epochs.job import SparkJob, SparkSource
 from penstock.runtime.epochs.session import spark_session
 from penstock.runtime.pipelined import spark_plan
 from penstock.runtime.pipelined.job import PipelinedJob, too_few_slots, unfit
+
+_SLOTS_S: Final = 5.0  # for executors to come; longer, and it runs in epochs
 
 _log = logging.getLogger("penstock")
 
@@ -25,8 +28,9 @@ def auto_job(
     session = spark_session(configuration, task_slots=0 if why else needed)
     if why is None:
         why = spark_plan.missing(session)
-    if why is None and needed > (free := spark_plan.free_task_slots(session)):
-        why = too_few_slots(job, free)
+    if why is None:
+        free = spark_plan.await_task_slots(session, needed, at_most_s=_SLOTS_S, given_up=lambda: False)
+        why = too_few_slots(job, free) if free < needed else None
     mode = "pipelined" if why is None else "epochs"
     reason = why or f"its sources allow it, and {needed} task slots are free"
     _log.info("job %r runs %s: %s", job.graph.job.job_name, mode, reason)

@@ -12,6 +12,7 @@ import importlib
 from typing import Any
 
 _PRELOADED = (
+    "encodings.idna",  # for a host's name
     "numpy",
     "pyarrow",
     "pyarrow.compute",

@@ -15,8 +15,9 @@ from typing import Final, TypeAlias
 
 from penstock.checkpoint.storage import Storage
 from penstock.engine.sampling import Sample
+from penstock.engine.uploads import UploadEvent
 from penstock.errors import SlotError
-from penstock.protocol.checkpoint_messages import Uploaded
+from penstock.protocol.checkpoint_messages import HostLost, Uploaded
 from penstock.runtime.connection.door import Door
 from penstock.runtime.connection.messages import Sampled, StorageCall, TakeSamples
 from penstock.runtime.connection.wire import Wire
@@ -54,11 +55,9 @@ Heard: TypeAlias = tuple[HostId, FromHost | HostGone]
 class Hosts:
     """Hosts come with every attempt and go with it. What they say waits in `inbox` for the driver's thread."""
 
-    def __init__(
-        self, bind: str, storage: Storage | None, uploaded: Callable[[Uploaded], None] = lambda message: None
-    ) -> None:
-        """`uploaded` hears of stored snapshots, in threads of the connections: the driver's own waits for the last ones."""
-        self._storage, self._uploaded = storage, uploaded
+    def __init__(self, bind: str, storage: Storage | None, on_upload: Callable[[UploadEvent], None]) -> None:
+        """`on_upload` hears of stored snapshots at once, in the connection's thread: the driver's may be waiting for them."""
+        self._storage, self._on_upload = storage, on_upload
         self.token = secrets.token_hex(16)
         self.inbox: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         self._lock = threading.Condition()
@@ -176,15 +175,16 @@ class Hosts:
                 if self._hosts.get(host.id) is host:
                     del self._hosts[host.id]
                 self._lock.notify_all()
+            self._on_upload(HostLost(process=host.name))  # what it had not stored yet is not waited for
             inbox.put((host.id, HostGone(name=host.name)))
 
     def _heard(self, inbox: queue.SimpleQueue[Heard], host: HostId, message: FromHost) -> None:
-        if isinstance(message, Uploaded):
-            self._uploaded(message)
-        elif isinstance(message, Sampled):
+        if isinstance(message, Sampled):
             with self._lock:
                 if (answers := self._samples.get(message.number)) is not None:
                     answers.append(message)
                     self._lock.notify_all()
-        else:
-            inbox.put((host, message))
+            return
+        if isinstance(message, Uploaded):
+            self._on_upload(message)
+        inbox.put((host, message))

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import cloudpickle
 from pyspark import InheritableThread
@@ -28,6 +28,8 @@ from penstock.driver.restarts import RestartingJob
 from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.sampling import Sample
 from penstock.errors import ConfigurationError, JobFailedError, PenstockError, blame, from_text
+from penstock.graph.execution_graph import ExecutionGraph
+from penstock.graph.job_graph import adjustable_parallelism, rescaled
 from penstock.pickling import travelling
 from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.gate import BarrierMode
@@ -52,11 +54,14 @@ from penstock.runtime.pipelined.messages import (
     StartHost,
     TriggerBarrier,
 )
-from penstock.runtime.pipelined.worker import DriverAddress, level_host
+from penstock.runtime.pipelined.worker import ATTEMPT, DriverAddress, level_host
 
 _START_S: Final = 120.0  # for all hosts to be ready
+_SLOTS_S: Final = 20.0  # for executors to come, and for tasks of what was cancelled to end
 _END_S: Final = 30.0  # for Spark's job to end when the attempt is over
+_CANCEL_S: Final = 1.0  # for hosts to close their functions when the job is cancelled
 _LAST_UPLOADS_MS: Final = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
+_LAST_WORDS_S: Final = 0.1  # in which a host that failed says why, if Spark was faster
 _LOOK_S: Final = 0.05  # how long nothing need be heard before Spark's job is looked at
 _QUIET_S: Final = 1.0  # between two barriers, when checkpoints are taken and nothing else wants one
 
@@ -69,9 +74,12 @@ class PipelinedJob(RestartingJob):
     def __init__(self, job: JobDescription, master: JobMaster, session: SparkSession) -> None:
         super().__init__(job, master)
         master.streaming = True
-        master.uploads.patience_ms = 0.0  # its thread also grants what sources read
+        master.uploads.patience_ms = 0.0  # grants are not held up by a store
         self._session = session
         self._hosts: Hosts | None = None
+        self._plan: tuple[ExecutionGraph, Any] | None = None
+        self._before: int | None = None  # the parallelism before it was rescaled, until it has run at the new one
+        self.ran = False  # all hosts of an attempt were ready once: there were enough task slots
 
     def run(self) -> None:
         """Runs the job to its end in this thread, and raises what made it fail."""
@@ -83,9 +91,12 @@ class PipelinedJob(RestartingJob):
             self._hosts = self._open_hosts()
             while not master.finished and not self._cancelled.is_set():
                 error = _Attempt(self, self._hosts).run()
-                if error is not None:
+                if isinstance(error, TooFewSlotsError):
+                    self._go_on_smaller_or_fail(error)
+                elif error is not None:
                     self.restart_or_fail(error)
                 elif master.rescaling and not self._cancelled.is_set():
+                    self._before = adjustable_parallelism(self._job.graph.job)
                     self.insist(master.change_parallelism)
                     self._job = master.job
             if self._cancelled.is_set() and not master.finished:
@@ -95,17 +106,47 @@ class PipelinedJob(RestartingJob):
                 self._hosts.close()
             master.close()
 
+    def _go_on_smaller_or_fail(self, error: TooFewSlotsError) -> None:
+        """A job that was rescaled to more than fits goes back to what it had. One that may change its parallelism by itself takes
+        the largest that fits. Another one waits for its executors as long as its restart strategy does; if it has never run, its
+        program asks for too much, and is told so."""
+        fitting, self._before = self._before or fitting_parallelism(self._job, error.free), None
+        if fitting is not None:
+            _log.warning("%s. The job goes on at parallelism %d", error, fitting)
+            self.insist(lambda: self.master.go_on_at(fitting, error))
+            self._job = self.master.job
+        elif self.ran:
+            self.restart_or_fail(error)
+        else:
+            raise ConfigurationError(str(error))
+
+    def all_ready(self) -> None:
+        """All hosts of an attempt are ready: there are enough task slots for it."""
+        self.ran, self._before = True, None
+
     def sample(self, seconds: float) -> Counter[Sample]:
         """Where its subtasks spend their time, looked at for so long."""
         return Counter() if self._hosts is None else self._hosts.sample(seconds)
+
+    def spark_plan(self, graph: ExecutionGraph) -> Any:
+        """Spark's plan of the job. Made once for each graph: planning takes Spark longer than all else of a restart."""
+        if self._plan is None or self._plan[0] is not graph:
+            assert self._hosts is not None
+            address = DriverAddress(host=str(self._hosts.host), port=self._hosts.port, token=self._hosts.token)
+            levels = [level_host(address, level) for level in range(graph.levels)]
+            self._plan = graph, spark_plan.planned(self._session, graph.slots, levels)
+        return self._plan[1]
 
     def _open_hosts(self) -> Hosts:
         context = self._session.sparkContext
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         local = str(context.master).startswith("local") or host.startswith("127.")
         storage = self.master.storage
-        at_driver = storage if isinstance(storage, DriverStorage) else None
-        return Hosts("127.0.0.1" if local else host, at_driver, self.master.uploads.inbox.put)
+        return Hosts(
+            "127.0.0.1" if local else host,
+            storage if isinstance(storage, DriverStorage) else None,
+            self.master.uploads.inbox.put,
+        )
 
 
 class _Attempt:
@@ -129,7 +170,7 @@ class _Attempt:
         )
         self._in_flight: dict[int, float] = {}  # barriers under way, and since when
         self._checkpoints: set[int] = set()  # those of them that are checkpoints
-        self._planned_last = False
+        self._planned_last = self._said_goodbye = False
         self._triggered = time.monotonic()
         self._told: int | None = None  # the newest checkpoint that hosts have heard of
         self._failure: HostFailed | None = None
@@ -145,14 +186,25 @@ class _Attempt:
         spark = InheritableThread(target=self._run_spark, name="penstock-spark-job", daemon=True)
         error: BaseException | None = None
         try:
-            self._check_task_slots()
+            self._await_task_slots()
             console.progress("task hosts…")
+            began = time.monotonic()
             spark.start()
             self._await_hosts()
+            _log.info(
+                "attempt %d of job %r: %d task hosts were ready after %.0f ms",
+                self._master.job_attempt,
+                self._job.graph.job.job_name,
+                len(self._ready),
+                (time.monotonic() - began) * 1000,
+            )
             console.progress("running", last=True)
+            self._running.all_ready()
             self._drive()
             self._say_goodbye()
         except BaseException as problem:
+            if spark.is_alive():
+                self._session.sparkContext.cancelJobGroup(self._group)  # its tasks end while we look for the cause
             error = self._explain(problem)
         finally:
             self._hosts.end()
@@ -176,23 +228,22 @@ class _Attempt:
             mode=mode,
         )
 
-    def _check_task_slots(self) -> None:
-        needed, free = len(self._expected), spark_plan.free_task_slots(self._session)
-        if needed > free:
-            raise ConfigurationError(too_few_slots(self._job, free))
+    def _await_task_slots(self) -> None:
+        needed, cancelled = len(self._expected), self._running._cancelled
+        free = spark_plan.await_task_slots(self._session, needed, at_most_s=_SLOTS_S, given_up=cancelled.is_set)
+        if free < needed and not cancelled.is_set():
+            raise TooFewSlotsError(too_few_slots(self._job, free), free)
 
     def _run_spark(self) -> None:
-        address = DriverAddress(
-            host=str(self._hosts.host),
-            port=self._hosts.port,
-            token=self._hosts.token,
-            job_attempt=self._master.job_attempt,
-        )
         graph = self._job.graph
         try:
-            levels = [level_host(address, level) for level in range(graph.levels)]
-            frame = spark_plan.frame_of(self._session, graph.slots, levels)
-            spark_plan.run(self._session, frame, group=self._group, description=f"penstock {graph.job.job_name}")
+            spark_plan.run(
+                self._session,
+                self._running.spark_plan(graph),
+                group=self._group,
+                description=f"penstock {graph.job.job_name}",
+                properties={ATTEMPT: str(self._master.job_attempt)},
+            )
         except BaseException as error:
             self._spark_error = error
         finally:
@@ -239,9 +290,11 @@ class _Attempt:
             self._check_hanging()
 
     def _say_goodbye(self) -> None:
+        self._said_goodbye = True  # from now on hosts may go
         newest = self._master.restored
         self._hosts.tell(EndAttempt(completed=None if newest is None else int(newest.checkpoint_id)))
-        until = time.monotonic() + _END_S
+        # A cancelled job does not wait for a function that hangs: Spark ends its process.
+        until = time.monotonic() + (_CANCEL_S if self._running._cancelled.is_set() else _END_S)
         while not self._ended.wait(0.002) and time.monotonic() < until:
             self._listen(0.0)
         if self._failure is not None:  # of a function's close()
@@ -257,7 +310,7 @@ class _Attempt:
                 self._hear(*heard)
                 heard = self._inbox.get_nowait()
         except queue.Empty:
-            if self._ended.is_set() and not self._master.finished and not self._master.rescaling:
+            if self._ended.is_set() and not self._said_goodbye:
                 raise JobFailedError(f"Spark ended the job: {self._spark_error}") from self._spark_error
 
     def _hear(self, host: HostId, message: FromHost | HostGone) -> None:
@@ -273,13 +326,13 @@ class _Attempt:
             case FeedbackTaken(tail=tail, subtask=subtask):
                 self._hosts.tell_one(HostId(self._level_of[self._loops[tail].tail_vertex], subtask), message)
             case Uploaded():
-                pass  # the JobMaster has it
+                pass  # the JobMaster has it; this wakes us, and `settle` follows
             case HostFailed():
                 if message.job_attempt == self._master.job_attempt and self._failure is None:
                     self._failure = message
                     raise JobFailedError(message.message)
             case HostGone(name=name):
-                if not self._ended.is_set() and not (self._master.finished or self._master.rescaling):
+                if not (self._ended.is_set() or self._said_goodbye):
                     raise JobFailedError(f"task host {name} is gone: its process died, or was killed")
             case Sampled():
                 pass  # its asker has it
@@ -298,7 +351,7 @@ class _Attempt:
     def _explain(self, error: BaseException) -> BaseException:
         """The host's own words instead of Spark's wrapping of them."""
         if self._failure is None:  # a host that failed may say so a moment later than its Spark task
-            until = time.monotonic() + 0.2
+            until = time.monotonic() + _LAST_WORDS_S
             while self._failure is None and time.monotonic() < until:
                 try:
                     _, message = self._inbox.get(timeout=0.05)
@@ -383,12 +436,32 @@ class _Attempt:
                 )
 
 
+class TooFewSlotsError(JobFailedError):
+    """Spark cannot run all tasks of the job at once now. `free`: so many it can."""
+
+    def __init__(self, message: str, free: int) -> None:
+        super().__init__(message)
+        self.free = free
+
+
+def fitting_parallelism(job: JobDescription, free: int) -> int | None:
+    """The largest parallelism below its own at which the job fits into so many task slots, if it may change it by itself."""
+    now, autoscale = adjustable_parallelism(job.graph.job), job.settings.autoscale
+    if now is None or autoscale is None or job.settings.checkpoint_interval_ms is None:
+        return None
+    for parallelism in range(now - 1, autoscale.least - 1, -1):
+        graph = ExecutionGraph(rescaled(job.graph.job, parallelism))
+        if graph.levels * graph.slots <= free:
+            return parallelism
+    return None
+
+
 def too_few_slots(job: JobDescription, free: int) -> str:
     """The sentence about a Spark that cannot run all of a pipelined job's tasks at once."""
     levels, slots = job.graph.levels, job.graph.slots
     return (
         f"a pipelined job runs all its tasks at once: {levels} levels × parallelism {slots} = {levels * slots} task slots, and "
-        f"this Spark has {free}. Give it more cores, lower the parallelism, or set penstock.execution.mode to epochs"
+        f"this Spark has {free} free. Give it more cores, lower the parallelism, or set penstock.execution.mode to epochs"
     )
 
 

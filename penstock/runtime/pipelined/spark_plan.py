@@ -7,9 +7,9 @@ Spark this needs is looked at before a job starts (`missing`); `tests/pipelined/
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +23,13 @@ SCHEMA: Final = "target int, payload binary"
 _SINCE: Final = (4, 3)
 
 _NEEDED: Final = "spark.python.udf.pipelined.enabled"
+_SLOT_POLL_S: Final = 0.05
+
+# With these Spark refuses a job with a pipelined exchange.
+_UNWANTED: Final = {
+    "spark.speculation": "a second copy of a task that streams would be read as well",
+    "spark.dynamicAllocation.enabled": "all tasks run at once, on executors that are there",
+}
 
 # SQL settings that tasks read. A plan that is run by hand does not hand them on: they travel as local properties.
 _TASK_PROPERTIES: Final = {
@@ -39,6 +46,9 @@ def missing(session: SparkSession) -> str | None:
         return f"Spark {pyspark.__version__} cannot stream between stages; 4.3 or later can"
     if session.conf.get(_NEEDED, "false") != "true":
         return f"the session was made without {_NEEDED} = true; let Penstock make the session, or set it before the session is made"
+    for key, reason in _UNWANTED.items():
+        if session.sparkContext.getConf().get(key, "false") == "true":
+            return f"Spark streams between stages only without {key}: {reason}"
     try:
         exchange = _jvm(session).org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
         fields = [str(method.getName()) for method in _reflected(session, exchange).getDeclaredMethods()]
@@ -49,18 +59,28 @@ def missing(session: SparkSession) -> str | None:
     return None
 
 
+def task_slots(session: SparkSession) -> int:
+    """How many tasks may run at once, on the executors that Spark has now. It is what Spark compares a pipelined job with."""
+    scheduler = session.sparkContext._jsc.sc()
+    return int(scheduler.maxNumConcurrentTasks(scheduler.resourceProfileManager().defaultResourceProfile()))
+
+
 def free_task_slots(session: SparkSession) -> int:
-    """How many tasks may run at once."""
-    context = session.sparkContext
-    master = str(context.master)
-    if master.startswith("local-cluster"):
-        executors, cores = re.findall(r"\d+", master)[:2]
-        return int(executors) * int(cores)
-    local = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
-    if local is not None:
-        threads = local.group(1) or "1"
-        return (os.cpu_count() or 1) if threads == "*" else int(threads)
-    return int(context.defaultParallelism)
+    """How many tasks may start now: other jobs, and tasks of an attempt that is over and have not ended yet, hold some."""
+    infos = session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    return max(0, task_slots(session) - sum(int(info.numRunningTasks()) for info in infos))
+
+
+def await_task_slots(session: SparkSession, needed: int, *, at_most_s: float, given_up: Callable[[], bool]) -> int:
+    """Waits for so many free task slots, and returns how many there are: an executor registers a while after the session was
+    made, a lost one is replaced by and by, and tasks that were cancelled end a moment later. A local Spark has what it has."""
+    grows = not re.match(r"local(\[|$)", str(session.sparkContext.master))
+    until = time.monotonic() + at_most_s
+    while (free := free_task_slots(session)) < needed and time.monotonic() < until and not given_up():
+        if not grows and task_slots(session) < needed:
+            break
+        time.sleep(_SLOT_POLL_S)
+    return free
 
 
 def frame_of(session: SparkSession, partitions: int, levels: list[LevelFunction]) -> DataFrame:
@@ -72,18 +92,25 @@ def frame_of(session: SparkSession, partitions: int, levels: list[LevelFunction]
     return frame
 
 
-def run(session: SparkSession, frame: DataFrame, *, group: str, description: str) -> None:
-    """Runs the frame with pipelined exchanges, to its end. In a thread of PySpark's (`InheritableThread`)."""
+def planned(session: SparkSession, partitions: int, levels: list[LevelFunction]) -> Any:
+    """The physical plan of `frame_of`. It can be run again and again, which saves an attempt the planning."""
+    _jvm(session).org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # per thread
+    return frame_of(session, partitions, levels)._jdf.queryExecution().executedPlan()
+
+
+def run(session: SparkSession, plan: Any, *, group: str, description: str, properties: Mapping[str, str]) -> None:
+    """Runs the plan with pipelined exchanges, to its end. In a thread of PySpark's (`InheritableThread`). Its tasks find
+    `properties` in their context."""
     jvm, context = _jvm(session), session.sparkContext
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)  # per thread
     context.setJobGroup(group, description, interruptOnCancel=True)
-    for key, value in _TASK_PROPERTIES.items():
+    for key, value in {**_TASK_PROPERTIES, **properties}.items():
         context.setLocalProperty(key, value)
-    _pipelined(session, frame._jdf.queryExecution().executedPlan()).executeCollect()
+    _pipelined(session, plan).executeCollect()
 
 
 def _pipelined(session: SparkSession, plan: Any) -> Any:
-    """The plan with every exchange marked."""
+    """The plan with every exchange marked. Exchanges are new ones each time, so that Spark takes none for done."""
     jvm = _jvm(session)
     converters = jvm.scala.jdk.javaapi.CollectionConverters
     children = jvm.java.util.ArrayList()

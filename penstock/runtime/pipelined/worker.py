@@ -60,7 +60,10 @@ from penstock.runtime.pipelined.messages import (
     TriggerBarrier,
 )
 
+ATTEMPT: Final = "penstock.attempt"  # the property of Spark's job that says of which attempt its tasks are
+
 _START_S: Final = 60.0
+_LEAVE_S: Final = 5.0  # for the host's thread to come to its end when the driver is gone
 _FRAME_BYTES: Final = 1 << 20  # what is gathered for all targets before it leaves, whatever else is to come
 _OUTBOX: Final = 4  # batches that wait for Spark's thread
 _ASYNC_POLL_S: Final = 0.001  # while requests of an asynchronous function are under way
@@ -70,12 +73,11 @@ _TURN_S: Final = 0.01  # how long tasks take records before timers, messages and
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverAddress:
-    """Where a host finds its driver. It travels with the plan."""
+    """Where a host finds its driver. It travels with the plan, which serves all attempts at one parallelism."""
 
     host: str
     port: int
     token: str
-    job_attempt: int
 
 
 class _Frame:
@@ -150,11 +152,12 @@ class _Inbox:
 class Worker:
     """One host. `run` is the body of the Spark task."""
 
-    def __init__(self, address: DriverAddress, level: int, index: int) -> None:
-        self._address, self._id = address, HostId(level, index)
+    def __init__(self, address: DriverAddress, level: int, index: int, job_attempt: int) -> None:
+        self._address, self._id, self.job_attempt = address, HostId(level, index), job_attempt
         self._name = f"{socket.gethostname()}:{level}.{index}:{os.getpid()}"
         self._driver: Wire | None = None
         self._sending = threading.Lock()
+        self._done = threading.Event()
         self._out: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(maxsize=_OUTBOX)
 
     # ---------------------------------------------------------------- Spark's thread
@@ -164,7 +167,7 @@ class Worker:
         self._driver = Wire.connect(self._address.host, self._address.port, self._address.token)
         try:
             self._driver.set_timeout(_START_S)
-            enlist = Enlist(host=self._id, job_attempt=self._address.job_attempt, name=self._name)
+            enlist = Enlist(host=self._id, job_attempt=self.job_attempt, name=self._name)
             self._driver.send_message(enlist)
             answer: StartHost | NotWanted = self._driver.receive_message()
             if isinstance(answer, NotWanted):
@@ -186,9 +189,11 @@ class Worker:
         try:
             self._host_tasks(start, batches)
         except BaseException as error:
+            self._done.set()
             self._report(error)
             self._out.put(error)
         else:
+            self._done.set()
             self._out.put(None)
 
     def _report(self, error: BaseException) -> None:
@@ -200,7 +205,7 @@ class Worker:
             self.tell(
                 HostFailed(
                     epoch=0,
-                    job_attempt=self._address.job_attempt,
+                    job_attempt=self.job_attempt,
                     slot=self._id.index,
                     type=crossing["type"],
                     message=crossing["message"],
@@ -263,6 +268,8 @@ class Worker:
                 else:
                     inbox.put(message)
         inbox.put(_DriverGone())
+        if not self._done.wait(_LEAVE_S):
+            os._exit(1)  # a user's function hangs; Spark, which has cancelled the task, does not always end its process
 
     def _sample(self, asked: TakeSamples) -> None:
         found = take_samples("", seconds=asked.seconds)
@@ -309,7 +316,7 @@ class _HostLoop:
             version=start.version,
             checkpoint=start.checkpoint,
             epoch=start.epoch,
-            job_attempt=worker._address.job_attempt,
+            job_attempt=worker.job_attempt,
             levels=(level,),
         )
         self._held = self._run.tasks
@@ -514,6 +521,8 @@ def level_host(address: DriverAddress, level: int) -> Any:
 
         context = TaskContext.get()
         assert context is not None
-        yield from Worker(address, level, context.partitionId()).run(batches)
+        attempt = context.getLocalProperty(ATTEMPT)
+        assert attempt is not None
+        yield from Worker(address, level, context.partitionId(), int(attempt)).run(batches)
 
     return run

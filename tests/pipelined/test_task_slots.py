@@ -1,0 +1,108 @@
+"""Too few task slots, an older Spark, a source that cannot: what the user of a pipelined job sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.errors import ConfigurationError, JobFailedError
+from penstock.runtime.pipelined import spark_plan
+from tests.pipelined.uneven_job import ends, running, start, verify, wait_for_checkpoints, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+AUTO: dict[str, Any] = {
+    "penstock.rescale.auto.enabled": "true",
+    "penstock.rescale.auto.max": "3",
+    "penstock.rescale.auto.up-after": "1000",
+}
+
+
+class FewerSlots:
+    """Spark as it is after it has lost executors: `free` slots are left."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = 1000
+        real = spark_plan.free_task_slots
+        monkeypatch.setattr(spark_plan, "free_task_slots", lambda session: min(self.free, real(session)))
+        monkeypatch.setattr(spark_plan, "task_slots", lambda session: self.free)
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> FewerSlots:
+    return FewerSlots(monkeypatch)
+
+
+def test_a_pipelined_job_that_never_fits_is_told_its_numbers(tmp_path: Path) -> None:
+    client = start(tmp_path, records=1_000, rate=1e6, parallelism=11)
+    with pytest.raises(
+        ConfigurationError, match=r"3 levels × parallelism 11 = 33 task slots, and this Spark has 32 free"
+    ):
+        ends(client)
+
+
+def test_auto_runs_such_a_job_in_epochs_and_says_why(slots: FewerSlots, tmp_path: Path) -> None:
+    slots.free = 5
+    auto: dict[str, Any] = {"penstock.execution.mode": "auto"}
+    client = start(tmp_path, records=1_000, rate=1e6, parallelism=2, **auto)
+    ends(client)
+    said = client._job.master.execution
+    assert said["execution_mode"] == "epochs"
+    assert "3 levels × parallelism 2 = 6 task slots, and this Spark has 5 free" in said["execution_mode_reason"]
+    verify(tmp_path, 1_000)
+
+
+def test_after_lost_executors_a_job_that_may_goes_on_at_the_largest_parallelism_that_fits(
+    slots: FewerSlots, tmp_path: Path
+) -> None:
+    client = start(tmp_path, records=16_000, rate=4_000, parallelism=3, raises=(4_000,), **AUTO)
+    wait_for_checkpoints(client)
+    slots.free = 7
+    ends(client)
+    assert (tmp_path / "raised-4000").exists()
+    assert running(client).master.job.graph.slots == 2
+    verify(tmp_path, 16_000)
+
+
+def test_after_lost_executors_another_job_waits_for_them_as_its_restart_strategy_says(
+    slots: FewerSlots, tmp_path: Path
+) -> None:
+    client = start(tmp_path, records=12_000, rate=4_000, parallelism=2, raises=(4_000,))
+    wait_for_checkpoints(client)
+    slots.free = 5
+    wait_until(client, lambda: running(client).master.job_attempt >= 3, "two attempts without slots")
+    slots.free = 1000
+    ends(client)
+    said = [failure["message"] for failure in client.life_cycle()["exceptions"]]
+    assert any("6 task slots, and this Spark has 5 free" in text for text in said), said
+    verify(tmp_path, 12_000)
+
+
+def test_a_job_that_is_rescaled_to_more_than_fits_goes_on_as_it_was_and_its_asker_hears_why(
+    slots: FewerSlots, tmp_path: Path
+) -> None:
+    client = start(tmp_path, records=12_000, rate=4_000, parallelism=2)
+    wait_for_checkpoints(client)
+    slots.free = 6
+    with pytest.raises(JobFailedError, match="9 task slots, and this Spark has 6 free"):
+        client.rescale(3).result()
+    ends(client)
+    assert running(client).master.job.graph.slots == 2
+    verify(tmp_path, 12_000)
+
+
+def test_an_older_spark_and_settings_with_which_spark_refuses_are_named(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert spark_plan.missing(spark) is None
+    monkeypatch.setattr(spark_plan, "_UNWANTED", {"spark.python.udf.pipelined.enabled": "of a reason"})
+    assert spark_plan.missing(spark) == (
+        "Spark streams between stages only without spark.python.udf.pipelined.enabled: of a reason"
+    )
+    monkeypatch.setattr(pyspark, "__version__", "4.1.0")
+    with pytest.raises(ConfigurationError, match=r"cannot be pipelined: Spark 4\.1\.0 cannot stream between stages"):
+        start(tmp_path, records=1_000, rate=1e6, parallelism=1)
