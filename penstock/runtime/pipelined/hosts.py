@@ -55,7 +55,9 @@ Heard: TypeAlias = tuple[HostId, FromHost | HostGone]
 class Hosts:
     """Hosts come with every attempt and go with it. What they say waits in `inbox` for the driver's thread."""
 
-    def __init__(self, bind: str, storage: Storage | None, on_upload: Callable[[UploadEvent], None]) -> None:
+    def __init__(
+        self, bind: str, storage: Storage | None, on_upload: Callable[[UploadEvent], None] = lambda event: None
+    ) -> None:
         """`on_upload` hears of stored snapshots at once, in the connection's thread: the driver's may be waiting for them."""
         self._storage, self._on_upload = storage, on_upload
         self.token = secrets.token_hex(16)
