@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Mapping
 
 from pyspark import SparkConf, SparkContext
@@ -151,7 +152,8 @@ def _ship(session: SparkSession, config: Mapping[str, str]) -> None:
         if os.path.isdir(path):
             folder = LocalFolder(kind="modules")
             atexit.register(folder.remove)
-            path = shutil.make_archive(str(folder.path() / "modules"), "zip", path)
+            # Spark keeps files by name: each folder, also the same one as it is now, has one of its own.
+            path = shutil.make_archive(str(folder.path() / f"modules-{uuid.uuid4().hex[:12]}"), "zip", path)
         session.sparkContext.addPyFile(path)
     for path in JobOptions.PYTHON_ARCHIVES.get(config):
         session.sparkContext.addArchive(path)
