@@ -24,6 +24,7 @@ class FrameBuffer:
 
     def __init__(self, targets: int) -> None:
         self._frames: list[list[Any]] = [[] for _ in range(targets)]
+        self._last: set[int] = set()  # targets whose newest row nothing has followed yet
         self.size = 0
 
     def add(self, target: int, level: int, vertex: int, channel: int, seq: int, kind: int, payload: Any) -> None:
@@ -34,9 +35,15 @@ class FrameBuffer:
         frame.append(_PADDING[size % 8])
         self.size += size + _HEADER.size
 
+    @property
+    def waiting(self) -> bool:
+        """Something is gathered, or was sent and waits for a row behind it."""
+        return bool(self.size or self._last)
+
     def take(self, *, nudge: bool) -> pa.RecordBatch | None:
-        """A row for each target that something is for, with a nudge behind each if nothing follows soon; None: nothing is."""
-        if not self.size:
+        """A row for each target that something is for, and a nudge behind each row of the batch before that none of them follows;
+        if nothing follows soon, behind these, too. None: there is nothing to send."""
+        if not self.size and not (nudge and self._last):
             return None
         targets = [target for target, frame in enumerate(self._frames) if frame]
         pieces = [piece for target in targets for piece in self._frames[target]]
@@ -44,9 +51,11 @@ class FrameBuffer:
         for target in targets:
             self._frames[target] = []
         self.size = 0
-        if nudge:
-            ends = np.concatenate([ends, np.full(len(targets), ends[-1], dtype=np.int32)])
-            targets = targets * 2
+        nudged = sorted(self._last.union(targets) if nudge else self._last.difference(targets))
+        self._last = set() if nudge else set(targets)
+        if nudged:
+            ends = np.concatenate([ends, np.full(len(nudged), ends[-1], dtype=np.int32)])
+            targets = [*targets, *nudged]
         payload = pa.Array.from_buffers(
             pa.binary(), len(targets), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(pieces))]
         )
