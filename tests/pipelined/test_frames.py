@@ -65,3 +65,18 @@ def test_a_nudge_is_an_empty_row_for_every_target_that_something_was_for_behind_
     assert batch is not None
     assert batch.column(0).to_pylist() == [0, 2, 0, 2]
     assert [len(payload) > 0 for payload in batch.column(1).to_pylist()] == [True, True, False, False]
+
+
+def test_a_row_that_left_without_a_nudge_gets_one_when_nothing_else_follows() -> None:
+    """Spark would hold it, and with it the last barrier of a job that stops."""
+    buffer = FrameBuffer(3)
+    buffer.add(1, 0, 0, 0, 0, 0, b"barrier")
+    assert buffer.take(nudge=False) is not None
+    assert buffer.owes_nudge
+    assert buffer.take(nudge=False) is None
+    buffer.add(2, 0, 0, 0, 0, 0, b"more")
+    batch = buffer.take(nudge=True)
+    assert batch is not None
+    assert [(t, len(p)) for t, p in zip(*batch.to_pydict().values(), strict=True)][1:] == [(1, 0), (2, 0)]
+    assert not buffer.owes_nudge
+    assert buffer.take(nudge=True) is None

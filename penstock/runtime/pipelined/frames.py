@@ -24,7 +24,15 @@ class FrameBuffer:
 
     def __init__(self, targets: int) -> None:
         self._frames: list[list[Any]] = [[] for _ in range(targets)]
+        self._bare: set[int] = (
+            set()
+        )  # targets whose last row has no nudge behind it: Spark holds it until another one comes
         self.size = 0
+
+    @property
+    def owes_nudge(self) -> bool:
+        """A row that was taken is held by Spark until another one follows it."""
+        return bool(self._bare)
 
     def add(self, target: int, level: int, vertex: int, channel: int, seq: int, kind: int, payload: Any) -> None:
         """An event for a subtask of the next level, or of one behind it."""
@@ -35,8 +43,9 @@ class FrameBuffer:
         self.size += size + _HEADER.size
 
     def take(self, *, nudge: bool) -> pa.RecordBatch | None:
-        """A row for each target that something is for, with a nudge behind each if nothing follows soon; None: nothing is."""
-        if not self.size:
+        """A row for each target that something is for; if nothing follows soon, a nudge behind each, and behind rows that were taken
+        without one. None: there is nothing to send."""
+        if not self.size and not (nudge and self._bare):
             return None
         targets = [target for target, frame in enumerate(self._frames) if frame]
         pieces = [piece for target in targets for piece in self._frames[target]]
@@ -44,9 +53,11 @@ class FrameBuffer:
         for target in targets:
             self._frames[target] = []
         self.size = 0
+        self._bare.update(targets)
         if nudge:
-            ends = np.concatenate([ends, np.full(len(targets), ends[-1], dtype=np.int32)])
-            targets = targets * 2
+            ends = np.concatenate([ends, np.full(len(self._bare), ends[-1], dtype=np.int32)])
+            targets = [*targets, *sorted(self._bare)]
+            self._bare.clear()
         payload = pa.Array.from_buffers(
             pa.binary(), len(targets), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(pieces))]
         )
