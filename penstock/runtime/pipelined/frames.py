@@ -43,8 +43,8 @@ class FrameBuffer:
         self.size += size + _HEADER.size
 
     def take(self, *, nudge: bool) -> pa.RecordBatch | None:
-        """A row for each target that something is for; if nothing follows soon, a nudge behind each, and behind rows that were taken
-        without one. None: there is nothing to send."""
+        """A row for each target that something is for; if nothing follows soon, a nudge behind each, and behind rows that were
+        taken without one. None: there is nothing to send."""
         if not self.size and not (nudge and self._bare):
             return None
         targets = [target for target, frame in enumerate(self._frames) if frame]
