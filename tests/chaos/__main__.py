@@ -68,7 +68,9 @@ def main() -> int:
             str(number), mode, " ".join(kinds), recovery, str(outcome.restored_tasks), str(outcome.job_restarts),
             f"{counts['records']:,}", f"{counts['windows']:,}", str(counts["late"]), f"{outcome.seconds:.0f}", "yes",
         )  # fmt: skip
-        console.print(f"run {number} ({mode}): {' '.join(kinds)}: exact, recovery {recovery} s, {outcome.seconds:.0f} s")
+        console.print(
+            f"run {number} ({mode}): {' '.join(kinds)}: exact, recovery {recovery} s, {outcome.seconds:.0f} s"
+        )
     console.print(table)
     console.print(f"{runs - failed} passed, {failed} failed")
     return 1 if failed else 0
