@@ -27,11 +27,6 @@ class FrameBuffer:
         self._last: set[int] = set()  # targets whose newest row nothing has followed yet
         self.size = 0
 
-    @property
-    def owes_nudge(self) -> bool:
-        """A row that was taken is held by Spark until another one follows it."""
-        return bool(self._bare)
-
     def add(self, target: int, level: int, vertex: int, channel: int, seq: int, kind: int, payload: Any) -> None:
         """An event for a subtask of the next level, or of one behind it."""
         frame, size = self._frames[target], len(payload)
