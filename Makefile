@@ -129,6 +129,7 @@ soak: setup ## twenty minutes of a job that fails and restarts: memory, files, t
 
 hosts: setup java ## as root: hosts in network namespaces; slot, executor, host killed, links cut, a second driver (20 minutes; HOSTS_ARGS)
 	$(BIN)/python -m tests.hosts $(HOSTS_ARGS)
+	$(BIN)/python -m tests.hosts --mode pipelined slot-killed host-killed vanishes second-driver
 
 # One after the other, all of them whatever fails: a night is for finding more than the first thing that is wrong.
 nightly: setup java kafka postgres browser ## the long runs, one after the other: tests marked nightly, simulate, mutants, chaos, hosts, soak, slow-sink (a night)

@@ -21,6 +21,7 @@ from examples.kill import ChosenProcess, kill
 REPOSITORY = Path(__file__).parents[2]
 # Everything started from here inherits it, so that other runs on this machine are told apart from ours.
 _MARK = "CHAOS_RUN"
+_DAEMON = "pyspark.worker"  # the argument of every Python daemon of Spark's, whichever module it is
 os.environ[_MARK] = uuid.uuid4().hex
 
 
@@ -96,11 +97,18 @@ class Driver:
         return self._kill(rng.choice(self.slots()), "penstock.runtime.epochs.slot")
 
     def kill_python_worker(self, rng: random.Random) -> int:
-        """A worker is a child of PySpark's daemon with the daemon's own command line."""
-        found = [*self.descendants("pyspark.daemon"), *(d for e in executors() for d in below(e, "pyspark.daemon"))]
+        """A worker is a child of a Python daemon of Spark's and has the same command line. Pipelined, those that host tasks
+        are named in the reports; others wait for work, or have done it."""
+        hosts = {pid for pid in self.slots() if not self.slot_processes()}
+        found = [*self.descendants(_DAEMON), *(d for e in executors() for d in below(e, _DAEMON))]
         daemons = {process.pid: process for process in found}.values()
         workers = [process for process in daemons if process.ppid() in {daemon.pid for daemon in daemons}]
-        return self._kill(rng.choice(workers).pid, "pyspark.daemon")
+        chosen = [process for process in workers if not hosts or process.pid in hosts]
+        return self._kill(rng.choice(chosen).pid, "daemon")
+
+    def slot_processes(self) -> list[psutil.Process]:
+        """Slots are there in epochs only."""
+        return below(psutil.Process(), "penstock.runtime.epochs.slot")
 
     def kill_executor(self, rng: random.Random) -> int:
         return self._kill(rng.choice(executors()).pid, "CoarseGrainedExecutorBackend")
@@ -135,7 +143,7 @@ def left_behind(since: float) -> list[str]:
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "create_time"]):
         command = " ".join(process.info["cmdline"] or [])
-        kind = "penstock.runtime.epochs.slot" in command or "CoarseGrainedExecutorBackend" in command
+        kind = any(part in command for part in ("penstock.runtime.epochs.slot", "ExecutorBackend", _DAEMON))
         if not kind or process.info["create_time"] < since:
             continue
         with contextlib.suppress(psutil.Error):

@@ -14,6 +14,7 @@ from tests.chaos.cluster import Driver, left_behind
 from tests.chaos.verify import verify
 
 KINDS = ("slot", "python-worker", "executor", "driver")
+PIPELINED_KINDS = ("python-worker", "executor", "driver")  # slots are part of epochs
 
 
 @dataclass
@@ -50,13 +51,18 @@ def run(
     splits: int = 3,
     options: dict[str, str] | None = None,
     timeout: float = 300.0,
+    mode: str = "epochs",
+    rate: int | None = None,
 ) -> Outcome:
     """Lasts a number of epochs and not a time, so that a busy machine does not end it before the last kill. `pause` is the
-    least and the greatest number of epochs before a kill."""
+    least and the greatest number of epochs before a kill. Pipelined, an epoch is what lies between two barriers, and `rate` makes
+    the job last."""
     rng = random.Random(seed)
     started, wall = time.monotonic(), time.time()
     arguments = [f"records={records}", f"parallelism={parallelism}", f"splits={splits}"]
-    arguments += [f"penstock.epoch.max-records={epoch_records}"]
+    arguments += [f"penstock.epoch.max-records={epoch_records}", f"penstock.execution.mode={mode}"]
+    arguments += [f"rate={rate}"] if rate is not None else []
+    arguments += ["execution.checkpointing.interval=300 ms"] if mode == "pipelined" else []
     arguments += [f"spark.master={master}", "spark.task.maxFailures=8", "restart-strategy.type=fixed-delay"]
     arguments += ["restart-strategy.fixed-delay.attempts=20", "restart-strategy.fixed-delay.delay=200 ms"]
     arguments += [f"{key}={value}" for key, value in (options or {}).items()]

@@ -12,6 +12,7 @@ nothing of Penstock: lost = duplicated = 0, or the run fails. The table says how
 
     python -m tests.hosts                    # everything, about 20 minutes
     python -m tests.hosts vanishes cut-20s   # some scenarios
+    python -m tests.hosts --mode pipelined   # the job on Spark's pipelined shuffle
     python -m tests.hosts --write FILE.md    # keep the table
 
 `network.py` makes and cuts links, `cluster.py` runs processes on hosts, `scenarios.py` is what is done to them.

@@ -36,6 +36,7 @@ def table(results: list[Result]) -> str:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.hosts")
     parser.add_argument("scenarios", nargs="*", help=f"of {', '.join(SCENARIOS)}; all of them if none is named")
+    parser.add_argument("--mode", choices=("epochs", "pipelined"), default="epochs", help="how the job is run")
     parser.add_argument("--write", type=Path, help="keep the table in this file")
     parser.add_argument(
         "--results", type=Path, help="results of earlier runs, to which this one's are added (JSON lines)"
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
     results = _earlier(args.results)
     with tempfile.TemporaryDirectory(prefix="penstock-hosts-") as temporary:
         folder = args.keep or Path(temporary)
-        with cluster(folder / "cluster") as made:
+        with cluster(folder / "cluster", args.mode) as made:
             for number, name in enumerate(args.scenarios or SCENARIOS):
                 if number:
                     made.as_new()
@@ -69,7 +70,7 @@ def main(argv: list[str]) -> int:
                     args.results.write_text("".join(json.dumps(asdict(r)) + "\n" for r in results))
     order = list(SCENARIOS)
     shown = table(sorted(results, key=lambda r: order.index(r.scenario)))
-    print(f"\n{RECORDS:,} records a job, {RATE:,}/s, two slots\n\n{shown}\n")
+    print(f"\n{RECORDS:,} records a job, {RATE:,}/s, parallelism 2, {args.mode}\n\n{shown}\n")
     if args.write is not None and not failed:
         args.write.write_text(f"{shown}\n")
     print(f"{len(args.scenarios or SCENARIOS) - len(failed)} passed, {len(failed)} failed: {' '.join(failed)}")

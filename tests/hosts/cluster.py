@@ -18,6 +18,12 @@ from tests.hosts.network import Host, Network, network
 
 MASTER, WORKERS, DRIVERS = "master", ("w1", "w2"), ("d1", "d2")
 _PORT = 7077
+# All tasks run at once, two levels of two: one executor of two cores on each worker, and room for both on one of them.
+_PIPELINED = {
+    "spark.executor.cores": "2",
+    "spark.cores.max": "4",
+    "execution.checkpointing.interval": "300 ms",
+}
 
 
 @dataclass
@@ -68,6 +74,7 @@ def _environment(host: Host) -> dict[str, str]:
 class Cluster:
     net: Network
     folder: Path
+    mode: str = "epochs"
     logs: dict[str, Path] = field(default_factory=dict)
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -114,6 +121,8 @@ class Cluster:
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": "20",
             "restart-strategy.fixed-delay.delay": "1 s",
+            "penstock.execution.mode": self.mode,
+            **(_PIPELINED if self.mode == "pipelined" else {}),
             **options,
         }
         return HostDriver(folder, [f"{key}={value}" for key, value in settings.items()], host=host)
@@ -135,10 +144,10 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
+def cluster(folder: Path, mode: str = "epochs") -> Iterator[Cluster]:
     folder.mkdir(parents=True, exist_ok=True)
     with network(MASTER, *WORKERS, *DRIVERS) as net:
-        made = Cluster(net, folder)
+        made = Cluster(net, folder, mode)
         try:
             made.launch(MASTER, _MASTER, "--port", str(_PORT), "--webui-port", "0")
             _wait_for(made.logs[MASTER], r"spark://[\d.]+:\d+")

@@ -20,7 +20,7 @@ from examples.kill import ChosenProcess, NotOurs, kill
 _SUBNET = "10.77.0"
 _ETC = Path("/etc/netns")  # `ip netns exec` shows files from here instead of those in /etc
 # What runs on a host, by its command line: nothing else is ever killed.
-_OURS = ("org.apache.spark.", "pyspark.daemon", "penstock.runtime.epochs.slot", "tests.chaos.job")
+_OURS = ("org.apache.spark.", "pyspark.worker", "penstock.runtime.epochs.slot", "tests.chaos.job")
 
 
 def ip(*arguments: str) -> str:

@@ -107,7 +107,9 @@ def slot_killed(cluster: Cluster, folder: Path) -> Result:
     driver = job.runs_everywhere()
     ((name, *_), *_) = driver.slots_by_host().values()
     since = _now_ms()
-    kill(ChosenProcess.of(int(name.rpartition(":")[2]), command_contains="penstock.runtime.epochs.slot"))
+    pipelined = cluster.mode == "pipelined"  # there a Spark worker hosts the tasks
+    process = "penstock.runtime.pipelined.daemon" if pipelined else "penstock.runtime.epochs.slot"
+    kill(ChosenProcess.of(int(name.rpartition(":")[2]), command_contains=process))
     recovery = job.recovered(since, [name])
     job.ends()
     _after(job, since, [name])

@@ -67,16 +67,35 @@ def test_a_nudge_is_an_empty_row_for_every_target_that_something_was_for_behind_
     assert [len(payload) > 0 for payload in batch.column(1).to_pylist()] == [True, True, False, False]
 
 
-def test_a_row_that_left_without_a_nudge_gets_one_when_nothing_else_follows() -> None:
-    """Spark would hold it, and with it the last barrier of a job that stops."""
+def test_a_row_that_left_without_a_nudge_gets_one_later_whatever_else_was_sent_meanwhile() -> None:
     buffer = FrameBuffer(3)
-    buffer.add(1, 0, 0, 0, 0, 0, b"barrier")
+    buffer.add(0, 1, 0, 0, 0, 0, b"x")
     assert buffer.take(nudge=False) is not None
-    assert buffer.owes_nudge
-    assert buffer.take(nudge=False) is None
-    buffer.add(2, 0, 0, 0, 0, 0, b"more")
+    assert buffer.waiting, "it stays in the JVM until something follows"
+    buffer.add(1, 1, 0, 0, 0, 0, b"y")
     batch = buffer.take(nudge=True)
     assert batch is not None
-    assert [(t, len(p)) for t, p in zip(*batch.to_pydict().values(), strict=True)][1:] == [(1, 0), (2, 0)]
-    assert not buffer.owes_nudge
+    assert batch.column(0).to_pylist() == [1, 0, 1]
+    assert [len(payload) > 0 for payload in batch.column(1).to_pylist()] == [True, False, False]
+    assert not buffer.waiting
     assert buffer.take(nudge=True) is None
+
+
+def test_a_nudge_alone_is_a_batch() -> None:
+    buffer = FrameBuffer(2)
+    buffer.add(1, 1, 0, 0, 0, 0, b"x")
+    assert buffer.take(nudge=False) is not None
+    batch = buffer.take(nudge=True)
+    assert batch is not None
+    assert batch.to_pydict() == {"target": [1], "payload": [b""]}
+
+
+def test_a_busy_host_nudges_targets_that_its_next_batch_has_nothing_for() -> None:
+    buffer = FrameBuffer(3)
+    buffer.add(0, 1, 0, 0, 0, 0, b"x")
+    buffer.add(1, 1, 0, 0, 0, 0, b"x")
+    assert buffer.take(nudge=False) is not None
+    buffer.add(1, 1, 0, 0, 1, 0, b"y")
+    batch = buffer.take(nudge=False)
+    assert batch is not None
+    assert batch.column(0).to_pylist() == [1, 0], "the row for 1 is followed by one, that for 0 is not"

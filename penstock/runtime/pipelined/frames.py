@@ -24,15 +24,8 @@ class FrameBuffer:
 
     def __init__(self, targets: int) -> None:
         self._frames: list[list[Any]] = [[] for _ in range(targets)]
-        self._bare: set[int] = (
-            set()
-        )  # targets whose last row has no nudge behind it: Spark holds it until another one comes
+        self._last: set[int] = set()  # targets whose newest row nothing has followed yet
         self.size = 0
-
-    @property
-    def owes_nudge(self) -> bool:
-        """A row that was taken is held by Spark until another one follows it."""
-        return bool(self._bare)
 
     def add(self, target: int, level: int, vertex: int, channel: int, seq: int, kind: int, payload: Any) -> None:
         """An event for a subtask of the next level, or of one behind it."""
@@ -42,10 +35,15 @@ class FrameBuffer:
         frame.append(_PADDING[size % 8])
         self.size += size + _HEADER.size
 
+    @property
+    def waiting(self) -> bool:
+        """Something is gathered, or was sent and waits for a row behind it."""
+        return bool(self.size or self._last)
+
     def take(self, *, nudge: bool) -> pa.RecordBatch | None:
-        """A row for each target that something is for; if nothing follows soon, a nudge behind each, and behind rows that were
-        taken without one. None: there is nothing to send."""
-        if not self.size and not (nudge and self._bare):
+        """A row for each target that something is for, and a nudge behind each row of the batch before that none of them follows;
+        if nothing follows soon, behind these, too. None: there is nothing to send."""
+        if not self.size and not (nudge and self._last):
             return None
         targets = [target for target, frame in enumerate(self._frames) if frame]
         pieces = [piece for target in targets for piece in self._frames[target]]
@@ -53,11 +51,11 @@ class FrameBuffer:
         for target in targets:
             self._frames[target] = []
         self.size = 0
-        self._bare.update(targets)
-        if nudge:
-            ends = np.concatenate([ends, np.full(len(self._bare), ends[-1], dtype=np.int32)])
-            targets = [*targets, *sorted(self._bare)]
-            self._bare.clear()
+        nudged = sorted(self._last.union(targets) if nudge else self._last.difference(targets))
+        self._last = set() if nudge else set(targets)
+        if nudged:
+            ends = np.concatenate([ends, np.full(len(nudged), ends[-1], dtype=np.int32)])
+            targets = [*targets, *nudged]
         payload = pa.Array.from_buffers(
             pa.binary(), len(targets), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(pieces))]
         )

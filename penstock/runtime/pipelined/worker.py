@@ -385,7 +385,7 @@ class _HostLoop:
         if self._more or any(self._run.runnable(held.id) for held in self._sources):
             return 0.0
         waits = [_LONGEST_WAIT_S]
-        if self._frames.size or self._gathered() or self._frames.owes_nudge:
+        if self._frames.waiting or self._gathered():
             waits.append(self._flushed + self._wait_s(False) - time.monotonic())
         if self._asynchronous:
             waits.append(_ASYNC_POLL_S)
@@ -480,7 +480,7 @@ class _HostLoop:
 
     def _flush_if_due(self, working: bool) -> None:
         """At once when there is nothing else to do, but not more often than every gap; when busy, what is gathered grows."""
-        if not (self._frames.size or self._gathered() or (self._frames.owes_nudge and not working)):
+        if not (self._frames.waiting or self._gathered()):
             return
         if self._urgent:
             self._flush(nudge=True)
