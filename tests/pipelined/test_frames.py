@@ -71,13 +71,13 @@ def test_a_row_that_left_without_a_nudge_gets_one_later_whatever_else_was_sent_m
     buffer = FrameBuffer(3)
     buffer.add(0, 1, 0, 0, 0, 0, b"x")
     assert buffer.take(nudge=False) is not None
-    assert buffer.waiting, "it stays in the JVM until something follows"
+    waiting = [buffer.waiting]
     buffer.add(1, 1, 0, 0, 0, 0, b"y")
     batch = buffer.take(nudge=True)
     assert batch is not None
     assert batch.column(0).to_pylist() == [1, 0, 1]
     assert [len(payload) > 0 for payload in batch.column(1).to_pylist()] == [True, False, False]
-    assert not buffer.waiting
+    assert [*waiting, buffer.waiting] == [True, False], "a row stays in the JVM until something follows it"
     assert buffer.take(nudge=True) is None
 
 
