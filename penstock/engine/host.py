@@ -121,7 +121,10 @@ class TaskHost:
         reach: Callable[[HostPoint], None] = lambda point: None,
     ) -> None:
         """`by_clock`: periodic watermarks and idleness follow the clock of whoever runs it, not the ends of epochs."""
-        self.name, self.index, self.mode, self.by_clock = name, index, mode, by_clock
+        self.name, self.index, self.by_clock = name, index, by_clock
+        # A tail waits with its barrier for its head's. Where barriers overtake, that may be in front of full buffers: round a loop
+        # everybody would wait for everybody.
+        self.mode = BarrierMode.EXACTLY_ONCE if job.graph.loops and mode is BarrierMode.UNALIGNED else mode
         self._store = store
         self.reach = reach
         self._writer = SnapshotWriter(store, job.settings, uploads)

@@ -480,3 +480,11 @@ def test_arrow_blocks_that_go_round_stay_arrow() -> None:
         [(_, count, kind, payload)] = tail.kept
     assert count == 1
     assert isinstance(decode_block(kind, payload), Columns)
+
+
+def test_barriers_of_a_loop_do_not_wait_for_each_other_round_it() -> None:
+    """Unaligned, a tail would wait with a barrier that has overtaken for that of its head, which waits for room in front of it."""
+    run = Run(sources=2, parallelism=2, seed=4350, mode=BarrierMode.UNALIGNED, capacity=1, in_flight=1)
+    script = [("t0", 0, 1)]
+    results, _ = run_job(script, run, lambda s: build_tokens(s, 2, "rebalance", 0))
+    check(results, tokens_of(script))

@@ -1,8 +1,8 @@
 """How much sources are granted, and when: enough to keep them reading, little enough that a barrier need not wait for long.
 
 A barrier comes behind everything that was granted before it. So a source has at most two grants that it has not read, and each
-is of a size that takes a fraction of a barrier's patience: what is read faster is followed by a larger one, what takes longer
-by a smaller one. Pure: times come in as arguments.
+is of a size that takes a fraction of a barrier's patience: what is read faster is followed by one of twice the size, what takes
+longer by one that should take as long as it ought to. Pure: times come in as arguments.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 from penstock.engine.messages import SourceRanges
 
-FIRST_RECORDS: Final = 5_000
-_LEAST: Final = 1_000
+FIRST_RECORDS: Final = 500  # what they cost is not known yet: a record may take milliseconds
+_LEAST: Final = 10
 _MOST: Final = 1_000_000
 _AHEAD: Final = 2  # grants that a source may have and not have read
 _TARGET_S: Final = 0.05  # what reading one should take
@@ -87,7 +87,7 @@ class Grants:
             if took < _TARGET_S / 2 and full:
                 source.most = min(_MOST, source.most * 2)
             elif took > _TARGET_S * 2:
-                source.most = max(_LEAST, source.most // 2)
+                source.most = max(_LEAST, int(source.most * _TARGET_S / took))
 
     @staticmethod
     def _done(source: _Source) -> int:
