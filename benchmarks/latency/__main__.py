@@ -83,9 +83,9 @@ def _write(results: dict[str, dict[str, Any]]) -> None:
     text = [
         "# Latency, event to emitted result",
         "",
-        "`make bench-latency`: two keyed stages in Python (value state, then a window that fires for each event), parallelism",
+        "`make bench-latency`: two keyed stages in Python (value state, then windows of ten events of a key), parallelism",
         "2, an exactly-once checkpoint every second; milliseconds from when an event was due to when the sink function had its",
-        "result, and cores used meanwhile. `others` are programs that are not part of the run: above 0.1 the machine was busy.",
+        "window's result, and cores used meanwhile. `others` are programs that are not part of the run: above 0.1 it was busy.",
         "",
         "| run | p50 | p90 | p99 | max | cores |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -1,7 +1,8 @@
 """Penstock's side, a process of its own: `python -m benchmarks.latency.penstock_job SPEC`, SPEC as JSON.
 
-Events come at a fixed rate, go through keyed stages in Python, the last of which is a keyed window that fires for each of them, and
-reach a sink function that notes the time. An event's time is when it was *due*, so that waiting to be read counts.
+Events come at a fixed rate and go through keyed stages in Python: value state, then windows of ten events of a key. The result of a
+window is the event that completed it, and a sink function notes when it came. An event's time is when it was *due*, so that
+waiting to be read counts.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from penstock.connectors.datagen import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, SinkFunction
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.datastream.window import CountTrigger, GlobalWindows
 
 KEYS = 100
+WINDOW = 10  # events of a key; the result is the event that completes it
 
 
 class Total(KeyedProcessFunction):
@@ -82,7 +83,7 @@ def main(spec: dict[str, Any]) -> dict[str, Any]:
     for stage in range(int(spec.get("levels", 3)) - 2):
         shift = stage + 1
         stream = stream.key_by(lambda v, shift=shift: (v[1] + shift) % KEYS).process(Total()).uid(f"total-{stage}")
-    stream = stream.key_by(lambda v: v[1] % 50).window(GlobalWindows.create()).trigger(CountTrigger.of(1))
+    stream = stream.key_by(lambda v: v[1] % 50).count_window(WINDOW)
     stream.reduce(lambda a, b: b).uid("window").add_sink(Note(folder))
     started = time.time()
     client = env.execute_async("latency")

@@ -7,11 +7,12 @@ else does.
 
 from __future__ import annotations
 
+import itertools
 import struct
+from array import array
 from collections.abc import Iterator
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 _HEADER: Final = struct.Struct("<HiiqBIx")  # level, vertex, channel, number on the channel, kind, size; 24 bytes
@@ -47,17 +48,17 @@ class FrameBuffer:
             return None
         targets = [target for target, frame in enumerate(self._frames) if frame]
         pieces = [piece for target in targets for piece in self._frames[target]]
-        ends = np.cumsum([0, *(sum(map(len, self._frames[target])) for target in targets)], dtype=np.int32)
+        ends = [0, *itertools.accumulate(sum(map(len, self._frames[target])) for target in targets)]
         for target in targets:
             self._frames[target] = []
         self.size = 0
         nudged = sorted(self._last.union(targets) if nudge else self._last.difference(targets))
         self._last = set() if nudge else set(targets)
         if nudged:
-            ends = np.concatenate([ends, np.full(len(nudged), ends[-1], dtype=np.int32)])
+            ends += [ends[-1]] * len(nudged)
             targets = [*targets, *nudged]
         payload = pa.Array.from_buffers(
-            pa.binary(), len(targets), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(pieces))]
+            pa.binary(), len(targets), [None, pa.py_buffer(array("i", ends)), pa.py_buffer(b"".join(pieces))]
         )
         return pa.RecordBatch.from_arrays([pa.array(targets, pa.int32()), payload], schema=_SCHEMA)
 

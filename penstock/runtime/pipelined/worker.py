@@ -149,6 +149,25 @@ class _Inbox:
         return self._items.empty()
 
 
+class _Outbox:
+    """What waits for Spark's thread, at most so many: `put` waits for room. `queue.Queue` does the same in Python, and slower."""
+
+    def __init__(self, most: int) -> None:
+        self._items: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(most):
+            self._room.put(None)
+
+    def put(self, item: pa.RecordBatch | BaseException | None) -> None:
+        self._room.get()
+        self._items.put(item)
+
+    def get(self) -> pa.RecordBatch | BaseException | None:
+        item = self._items.get()
+        self._room.put(None)
+        return item
+
+
 class Worker:
     """One host. `run` is the body of the Spark task."""
 
@@ -158,7 +177,7 @@ class Worker:
         self._driver: Wire | None = None
         self._sending = threading.Lock()
         self._done = threading.Event()
-        self._out: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(maxsize=_OUTBOX)
+        self._out = _Outbox(_OUTBOX)
 
     # ---------------------------------------------------------------- Spark's thread
 
@@ -287,7 +306,7 @@ class _HostLoop:
         start: StartHost,
         *,
         level: int,
-        out: queue.Queue[pa.RecordBatch | BaseException | None],
+        out: _Outbox,
     ) -> None:
         self._worker, self._host, self._inbox, self._out = worker, host, inbox, out
         self._level, graph = level, host.graph
