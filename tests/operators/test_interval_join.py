@@ -131,8 +131,8 @@ def _by_hand(script: list[Step], lower: int, upper: int) -> tuple[list[Any], int
     watermark, pairs, late = -1, [], 0
     kept: dict[str, list[tuple[str, int, int]]] = {"left": [], "right": []}
     for number, (what, key, time) in enumerate(script):
-        if what == "watermark":
-            watermark = max(watermark, time)
+        if what == "watermark" and time > watermark:  # one that does not advance does not come through a gate
+            watermark = time
             # As in Flink: a record is gone once the watermark is as far as the last partner it could have.
             kept["left"] = [r for r in kept["left"] if r[2] + max(upper, 0) > watermark]
             kept["right"] = [r for r in kept["right"] if r[2] + max(-lower, 0) > watermark]
