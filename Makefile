@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := spark,rocksdb,kafka,postgres,ui,dev,docs
 # Folders that exist; the checks cover all of them.
-SOURCES := $(wildcard penstock tests examples benchmarks scripts)
+SOURCES := $(wildcard penstock tests examples benchmarks scripts/*.py)
 PYTEST_ARGS ?=
 SOAK_ARGS ?=
 SLOW_SINK_ARGS ?=
@@ -144,4 +144,4 @@ bench-postgres: setup java postgres ## rows into PostgreSQL beside plain loops, 
 
 clean: ## delete caches, builds and reports (.venv stays)
 	rm -rf build dist reports .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
-	find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +
+	find penstock tests examples benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
