@@ -22,7 +22,9 @@ from penstock.runtime.epochs.session import _LIVENESS, _beside, _defaults, check
 def test_missing_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"Java.*17.*openjdk-17-jre-headless.*PENSTOCK_EXECUTION_MODE=embedded"):
+    with pytest.raises(
+        ConfigurationError, match=r"Java.*17.*openjdk-17-jre-headless.*PENSTOCK_EXECUTION_MODE=embedded"
+    ):
         check_java()
 
 
