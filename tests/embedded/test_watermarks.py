@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -276,8 +277,12 @@ def test_built_in_strategies_without_a_record_have_no_watermark() -> None:
         assert marks.emitted == MIN_WATERMARK
 
 
+@pytest.mark.parametrize("bounded", [True, False])
 @pytest.mark.parametrize("idleness", [True, False])
-def test_subtasks_without_a_split_hold_event_time_back_unless_they_may_be_idle(idleness: bool) -> None:
+def test_subtasks_without_a_split_hold_event_time_back_unless_none_can_come_or_they_may_be_idle(
+    idleness: bool, bounded: bool
+) -> None:
+    """A bounded source has named its splits: a subtask that has none gets none. An unbounded one may still get one."""
     configuration = Configuration()
     configuration.set_string("penstock.runtime", "embedded")
     configuration.set_string("penstock.epoch.max-records", "10")
@@ -285,13 +290,20 @@ def test_subtasks_without_a_split_hold_event_time_back_unless_they_may_be_idle(i
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(_Itself())
     if idleness:
         strategy = strategy.with_idleness(Duration.of_seconds(30))
-    numbers = env.from_source(DataGeneratorSource(_same, 50, splits=2), strategy, "numbers").set_parallelism(5)
+    source = DataGeneratorSource(_same, 50 if bounded else None, splits=2)
+    numbers = env.from_source(source, strategy, "numbers").set_parallelism(5)
     numbers.key_by(lambda n: n % 3).map(lambda n: n).set_parallelism(2).print()
     client = env.execute_async()
-    client.get_job_execution_result().result()
+    if bounded:
+        client.get_job_execution_result().result()
+    else:
+        deadline = time.monotonic() + 60
+        while len(client.epoch_reports()) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        client.cancel().result()
     middle = client.epoch_reports()[2]
     assert middle.epoch == 3
-    assert (middle.vertices[-1]["watermark"] > 0) is idleness
+    assert (middle.vertices[-1]["watermark"] > 0) is (idleness or bounded)
 
 
 class _Itself(TimestampAssigner):
