@@ -13,6 +13,7 @@ import math
 import os
 import queue
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -68,6 +69,7 @@ _FRAME_BYTES: Final = 1 << 20  # what is gathered for all targets before it leav
 _OUTBOX: Final = 4  # batches that wait for Spark's thread
 _ASYNC_POLL_S: Final = 0.001  # while requests of an asynchronous function are under way
 _LONGEST_WAIT_S: Final = 1.0
+_SWITCH_S: Final = 0.0005  # a thread that has rows to hand on waits so long for one that computes; by default 5 ms, each time
 _TURN_S: Final = 0.01  # how long tasks take records before timers, messages and barriers that overtake have their turn
 
 
@@ -183,6 +185,7 @@ class Worker:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields what the tasks send, until the attempt ends."""
+        sys.setswitchinterval(_SWITCH_S)
         self._driver = Wire.connect(self._address.host, self._address.port, self._address.token)
         try:
             self._driver.set_timeout(_START_S)
