@@ -41,7 +41,7 @@ from penstock.functions.connectors import Sink, Source
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.explain import Plan, explain, plan_json
 from penstock.graph.iterations import Iteration
-from penstock.graph.job_graph import build_job_graph
+from penstock.graph.job_graph import JobGraph, build_job_graph
 from penstock.graph.partitioner import Forward, Rebalance
 from penstock.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 from penstock.operators.base import Operator
@@ -208,7 +208,19 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
     def explain(self) -> str:
         """The plan for people: levels, chains, exchanges. A notebook shows it as a graph."""
         job = build_job_graph(self._stream_graph(None, pickled=False))
-        return Plan(explain(job), job)
+        return Plan(explain(job, self._execution(job)), job)
+
+    def _execution(self, job: JobGraph) -> str:
+        """How the job would be run, as far as it is known before there is a Spark."""
+        settings = self._effective_configuration()
+        mode, slots = JobOptions.RUNTIME.get(settings), job.levels * job.slots
+        if mode != "auto":
+            return f"runs {mode}: {JobOptions.RUNTIME} says so"
+        if self._spark_frames:
+            return "runs in epochs: from_spark streams are read in micro-batches"
+        if CheckpointingOptions.MODE.get(settings) == "AT_MOST_ONCE":
+            return "runs in epochs: AT_MOST_ONCE logs what is read before it is read"
+        return f"runs pipelined if {slots} task slots of Spark are free, else in epochs"
 
     # ---------------------------------------------------------------- running
 

@@ -51,12 +51,14 @@ def plan_json(graph: StreamGraph) -> str:
     return json.dumps({"nodes": nodes}, indent=2)
 
 
-def explain(job: JobGraph) -> str:
-    """Levels, vertices with their chains, the exchanges between them, and which operators work on columns."""
+def explain(job: JobGraph, execution: str = "") -> str:
+    """Levels, vertices with their chains, the exchanges between them, and which operators work on columns. `execution` says how
+    the job would be run."""
     lines = [
         f"{job.job_name}: {len(job.vertices)} vertices on {job.levels} levels in {job.slots} slots, "
-        f"{job.levels - 1} exchanges an epoch, one Spark job an epoch, max parallelism {job.max_parallelism}"
+        f"{job.levels - 1} exchanges, max parallelism {job.max_parallelism}"
     ]
+    lines += [execution] if execution else []
     for level in range(job.levels):
         lines.append(f"level {level}")
         for vertex in job.at_level(level):

@@ -69,7 +69,9 @@ _FRAME_BYTES: Final = 1 << 20  # what is gathered for all targets before it leav
 _OUTBOX: Final = 4  # batches that wait for Spark's thread
 _ASYNC_POLL_S: Final = 0.001  # while requests of an asynchronous function are under way
 _LONGEST_WAIT_S: Final = 1.0
-_SWITCH_S: Final = 0.0005  # a thread that has rows to hand on waits so long for one that computes; by default 5 ms, each time
+_SWITCH_S: Final = (
+    0.0005  # a thread that has rows to hand on waits so long for one that computes; by default 5 ms, each time
+)
 _TURN_S: Final = 0.01  # how long tasks take records before timers, messages and barriers that overtake have their turn
 
 
