@@ -105,11 +105,13 @@ class JobOptions:
         "pipelined: `false`: what tasks have made leaves when it is a frame of 1 MiB, or a barrier or the end of the input "
         "follows it. `env.set_buffer_timeout(-1)` sets it")
     FLUSH_GAP = ConfigOption(
-        "penstock.pipelined.flush-gap", DurationMs(), 2,
+        "penstock.pipelined.flush-gap", DurationMs(), None,
         "pipelined: a task host sends what its tasks have made at once when nothing else has come, but no more often than this; "
-        "four times as rarely while it is busy")
+        "four times as rarely while it is busy",
+        otherwise="such that the rows of all hosts take no more than two fifths of the cores")
     GRANT_INTERVAL = ConfigOption(
-        "penstock.pipelined.grant-interval", DurationMs(1), 5, "pipelined: how often sources are asked what is new")
+        "penstock.pipelined.grant-interval", DurationMs(1), None, "pipelined: how often sources are asked what is new",
+        otherwise="as the flush gap, at least 5 ms")
     IN_FLIGHT = ConfigOption(
         "penstock.pipelined.in-flight-memory", MemoryBytes(64 << 10), 8 << 20,
         "pipelined: bytes that have come to a task host and wait for its tasks; beyond that Spark holds the senders back")

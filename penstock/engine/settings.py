@@ -72,8 +72,8 @@ class JobSettings:
     watermark_interval_ms: int = setting(JobOptions.WATERMARK_INTERVAL)
     buffer_timeout_ms: int | None = setting(JobOptions.BUFFER_TIMEOUT)  # None: as load allows
     buffer_timeout_enabled: bool = setting(JobOptions.BUFFER_TIMEOUT_ENABLED)
-    flush_gap_ms: int = setting(JobOptions.FLUSH_GAP)
-    grant_interval_ms: int = setting(JobOptions.GRANT_INTERVAL)
+    flush_gap_ms: int | None = setting(JobOptions.FLUSH_GAP)
+    grant_interval_ms: int | None = setting(JobOptions.GRANT_INTERVAL)
     in_flight_bytes: int = setting(JobOptions.IN_FLIGHT)
     inline_threshold: int = setting(CheckpointingOptions.INLINE_THRESHOLD)
     compact_after: int = setting(CheckpointingOptions.COMPACT_AFTER)

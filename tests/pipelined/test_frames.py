@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.pipelined.frames import FrameBuffer, events_in
+from penstock.runtime.pipelined.frames import FrameBuffer, events_in, flush_gap_ms
 
 Event = tuple[int, int, int, int, int, int, bytes]
 
@@ -99,3 +100,11 @@ def test_a_busy_host_nudges_targets_that_its_next_batch_has_nothing_for() -> Non
     batch = buffer.take(nudge=False)
     assert batch is not None
     assert batch.column(0).to_pylist() == [1, 0], "the row for 1 is followed by one, that for 0 is not"
+
+
+def test_the_more_rows_all_hosts_send_the_rarer_they_send_them() -> None:
+    assert flush_gap_ms(3, 2, 2) == pytest.approx(6.0)
+    assert flush_gap_ms(6, 2, 2) == pytest.approx(15.0)
+    assert flush_gap_ms(3, 8, 16) == pytest.approx(12.0), "with as many more cores it grows with the parallelism"
+    assert flush_gap_ms(1, 1, 2) == 2.0, "never more often than this"
+    assert flush_gap_ms(6, 64, 64) == 100.0, "never more rarely than this"

@@ -20,6 +20,18 @@ _PADDING: Final = tuple(bytes(-size % 8) for size in range(8))  # Arrow reads co
 _SCHEMA: Final = pa.schema([("target", pa.int32()), ("payload", pa.binary())])
 
 
+_ROW_MS: Final = 0.3  # of CPU, in an exchange, whatever is in the row; measured, see docs/design/0008-pipelined.md
+_SHARE: Final = 0.4  # of all cores, for that
+_LEAST_GAP_MS, _MOST_GAP_MS = 2.0, 100.0
+
+
+def flush_gap_ms(levels: int, slots: int, cores: int) -> float:
+    """How often hosts may send so that rows alone do not fill the cores: each of (levels - 1) × slots hosts sends a frame and a
+    nudge to each of `slots` targets."""
+    rows = (levels - 1) * slots * slots * 2
+    return min(_MOST_GAP_MS, max(_LEAST_GAP_MS, rows * _ROW_MS / (_SHARE * max(1, cores))))
+
+
 class FrameBuffer:
     """Gathers the events for each target. Not thread-safe."""
 

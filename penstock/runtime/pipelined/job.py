@@ -38,6 +38,7 @@ from penstock.runtime.connection.messages import HostFailed, Sampled
 from penstock.runtime.epochs.job import SparkSource
 from penstock.runtime.epochs.session import spark_session
 from penstock.runtime.pipelined import spark_plan
+from penstock.runtime.pipelined.frames import flush_gap_ms
 from penstock.runtime.pipelined.grants import Grants
 from penstock.runtime.pipelined.hosts import HostGone, Hosts
 from penstock.runtime.pipelined.messages import (
@@ -163,9 +164,12 @@ class _Attempt:
         self._level_of = {vertex.id: vertex.level for vertex in graph.job.vertices.values()}
         self._source_of = {v.id: v.head.operator_id for v in graph.job.vertices.values() if v.is_source}
         self._parallelism = {v.head.operator_id: v.parallelism for v in graph.job.vertices.values() if v.is_source}
+        gap = settings.flush_gap_ms
+        cores = spark_plan.cores(self._session)
+        self._gap_ms = flush_gap_ms(graph.levels, graph.slots, cores) if gap is None else float(gap)
         self._grants = Grants(
             self._parallelism,
-            settings.grant_interval_ms / 1000,
+            (settings.grant_interval_ms or max(5.0, self._gap_ms)) / 1000,
             settings.epoch_max_records,
         )
         self._in_flight: dict[int, float] = {}  # barriers under way, and since when
@@ -226,6 +230,7 @@ class _Attempt:
             epoch=master.epoch + 1,
             processing_time=master.processing_time,
             mode=mode,
+            flush_gap_ms=self._gap_ms,
         )
 
     def _await_task_slots(self) -> None:

@@ -46,6 +46,7 @@ class StartHost:
     epoch: int
     processing_time: int
     mode: BarrierMode
+    flush_gap_ms: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

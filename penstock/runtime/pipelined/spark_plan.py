@@ -7,6 +7,7 @@ Spark this needs is looked at before a job starts (`missing`); `tests/pipelined/
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -81,6 +82,12 @@ def await_task_slots(session: SparkSession, needed: int, *, at_most_s: float, gi
             break
         time.sleep(_SLOT_POLL_S)
     return free
+
+
+def cores(session: SparkSession) -> int:
+    """The processors that tasks have. A local Spark may have more threads than that."""
+    local = str(session.sparkContext.master).startswith("local")
+    return (os.cpu_count() or 1) if local else task_slots(session)
 
 
 def frame_of(session: SparkSession, partitions: int, levels: list[LevelFunction]) -> DataFrame:

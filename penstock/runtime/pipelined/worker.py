@@ -321,7 +321,7 @@ class _HostLoop:
         self._received: dict[tuple[int, int], int] = {}
         self._frames = FrameBuffer(graph.slots)
         self._loops = {loop.tail: loop for loop in graph.loops}
-        self._gap_s = settings.flush_gap_ms / 1000
+        self._gap_s = start.flush_gap_ms / 1000
         self._timeout_s = None if settings.buffer_timeout_ms is None else settings.buffer_timeout_ms / 1000
         if not settings.buffer_timeout_enabled:
             self._timeout_s = math.inf
