@@ -104,11 +104,12 @@ def test_ctrl_c_ends_quietly_and_says_where_the_job_goes_on(tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-def test_on_spark_a_users_error_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
-    process = run(tmp_path, PROGRAM, str(tmp_path / "calls"), PENSTOCK_RUNTIME="spark", PENSTOCK_PROGRESS="1")
+@pytest.mark.parametrize("mode", ["pipelined", "epochs"])
+def test_on_spark_a_users_error_is_told_once_and_not_tried_again(mode: str, tmp_path: Path) -> None:
+    process = run(tmp_path, PROGRAM, str(tmp_path / "calls"), PENSTOCK_EXECUTION_MODE=mode, PENSTOCK_PROGRESS="1")
     _, error = process.communicate(timeout=240)
     words, _, rest = error.partition("\n")
-    assert words == "penstock: starting Spark… task hosts… "
+    assert words.startswith("penstock: starting Spark… task hosts… ")
     expect_the_users_error_first(rest, tmp_path)
     assert (tmp_path / "calls").read_text().splitlines().count("x") == 1
 
