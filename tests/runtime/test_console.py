@@ -58,6 +58,8 @@ def run(folder: Path, program: str, *arguments: str, **variables: str) -> subpro
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell that starts something in the background has it ignore Ctrl-C, and so all that this starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
