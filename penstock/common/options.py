@@ -111,7 +111,7 @@ class JobOptions:
         otherwise="such that the rows of all hosts take no more than two fifths of the cores")
     GRANT_INTERVAL = ConfigOption(
         "penstock.pipelined.grant-interval", DurationMs(1), None, "pipelined: how often sources are asked what is new",
-        otherwise="as the flush gap, at least 5 ms")
+        otherwise="1.7 times the flush gap, at least 5 ms")
     IN_FLIGHT = ConfigOption(
         "penstock.pipelined.in-flight-memory", MemoryBytes(64 << 10), 8 << 20,
         "pipelined: bytes that have come to a task host and wait for its tasks; beyond that Spark holds the senders back")

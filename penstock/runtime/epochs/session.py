@@ -42,6 +42,7 @@ _OWN: dict[str, str] = {
     # Spark's own page and logs hide what ours do.
     "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|(access|account|api|private|shared)[._-]?key|jaas",
     "spark.shuffle.compress": "false",  # blocks of one machine never see a network
+    "spark.shuffle.streaming.checksum.enabled": "false",  # nor do the rows of a pipelined exchange
     # Local files without .crc companions. Spark writes two log files an epoch, and without Hadoop's native library the JVM
     # starts a `chmod` process for every file it creates: this halves them, 10 to 20 ms less an epoch.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -52,7 +53,7 @@ _TASK_SLOTS = 32  # of a local session, at least: other jobs may follow in it
 # What pipelined jobs need of the whole session, which others do not mind. Each has its reason.
 PIPELINED_CONF: dict[str, str] = {
     "spark.python.udf.pipelined.enabled": "true",  # a thread for each direction, and a flush after every batch
-    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",  # by default a row waits 50 ms for company
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",  # by default a row waits 50 ms for company
     # What is in flight between two hosts, in front of a barrier: it bounds how long an aligned checkpoint takes.
     "spark.shuffle.streaming.readerMaxMemory": str(8 << 20),
     "spark.shuffle.streaming.writerMaxMemory": str(8 << 20),
@@ -79,6 +80,7 @@ _ONE_MACHINE = (
     "spark.driver.bindAddress",
     "spark.driver.host",
     "spark.shuffle.compress",
+    "spark.shuffle.streaming.checksum.enabled",
     "spark.hadoop.fs.file.impl",
 )
 

@@ -64,6 +64,7 @@ _CANCEL_S: Final = 1.0  # for hosts to close their functions when the job is can
 _LAST_UPLOADS_MS: Final = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
 _LAST_WORDS_S: Final = 0.1  # in which a host that failed says why, if Spark was faster
 _LOOK_S: Final = 0.05  # how long nothing need be heard before Spark's job is looked at
+_GAPS_A_GRANT: Final = 1.7  # sources are asked a little more rarely than hosts may send: what they read leaves at once
 _QUIET_S: Final = 1.0  # between two barriers, when checkpoints are taken and nothing else wants one
 
 _log = logging.getLogger("penstock")
@@ -169,7 +170,7 @@ class _Attempt:
         self._gap_ms = flush_gap_ms(graph.levels, graph.slots, cores) if gap is None else float(gap)
         self._grants = Grants(
             self._parallelism,
-            (settings.grant_interval_ms or max(5.0, self._gap_ms)) / 1000,
+            (settings.grant_interval_ms or max(5.0, _GAPS_A_GRANT * self._gap_ms)) / 1000,
             settings.epoch_max_records,
         )
         self._in_flight: dict[int, float] = {}  # barriers under way, and since when
