@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -120,8 +121,15 @@ def test_figures_of_the_comparison_are_those_of_the_last_benchmark() -> None:
     ratios = set(re.findall(r"(\d+\.\d+)×", page.replace(" to ", "× to ")))
     assert ratios
     assert {ratio for ratio in ratios if f"{ratio}×" not in results} == set()
-    (median,) = re.findall(r"(\d+ ms) \(p50\)", page)
-    assert f"p50 {median}" in results
+    pipelined, empty = re.findall(r"(\d+) ms \(p50\)", page)
+    assert f"p50 {empty} ms" in results
+    runs = json.loads(text_of("benchmarks/results/latency.json"))
+    job, epochs, spark = (runs[f"{how}, 20,000/s"] for how in ("pipelined", "epochs", "Spark micro-batches"))
+    levels = runs["pipelined, 6 levels, 20,000/s"]
+    assert int(pipelined) == round(job["p50"])
+    told = page.partition("## Latency")[2].partition("## Speed")[0]
+    for run in (epochs, spark, levels):
+        assert f"{round(run['p50'])} and {round(run['p99'])} ms" in " ".join(told.split())
 
 
 def test_the_reference_of_the_command_has_its_commands_and_options_and_no_others() -> None:
