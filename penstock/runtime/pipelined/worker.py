@@ -178,6 +178,7 @@ class Worker:
     def __init__(self, address: DriverAddress, level: int, index: int, job_attempt: int) -> None:
         self._address, self._id, self.job_attempt = address, HostId(level, index), job_attempt
         self._name = f"{socket.gethostname()}:{level}.{index}:{os.getpid()}"
+        self._job_id = ""  # until the driver has given the job
         self._driver: Wire | None = None
         self._sending = threading.Lock()
         self._done = threading.Event()
@@ -250,6 +251,7 @@ class Worker:
 
     def _host_tasks(self, start: StartHost, batches: Iterator[pa.RecordBatch]) -> None:
         job: HostJob = cloudpickle.loads(start.job)
+        self._job_id = job.job_id
         gc.set_threshold(100_000, 20, 50)  # state is millions of long-lived objects
         settings = job.settings
         storage = None
@@ -296,7 +298,7 @@ class Worker:
             os._exit(1)  # a user's function hangs; Spark, which has cancelled the task, does not always end its process
 
     def _sample(self, asked: TakeSamples) -> None:
-        found = take_samples("", seconds=asked.seconds)
+        found = take_samples(self._job_id, seconds=asked.seconds)
         self._tell_if_there(Sampled(number=asked.number, slot=self._id.index, samples=found))
 
 
@@ -332,7 +334,6 @@ class _HostLoop:
         self._input_ended = self._over = False
         self._more = False  # the last turn was over before the work was
         self._unaligned = host.mode is BarrierMode.UNALIGNED
-        self._completed: int | None = None
         self._clock_floor = start.processing_time
         self._run = StreamRun(
             host,
