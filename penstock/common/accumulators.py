@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from penstock.errors import JobDefinitionError
+from penstock.pickling import dump_by_value, load_stored
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -179,24 +180,39 @@ class Histogram(Accumulator[int, dict[int, int]]):
             self._counts[value] = self._counts.get(value, 0) + count
 
 
+_PIECE: Final = 256
+
+
 class ListAccumulator(Accumulator[Any, list[Any]]):
     """Everything that was added; how subtasks' lists follow each other is not specified. It goes through the driver with
-    every epoch: for few things."""
+    every epoch: for few things. What was added in earlier epochs is kept pickled, in pieces, so that an epoch copies bytes and
+    no elements."""
 
     def __init__(self) -> None:
-        self._values: list[Any] = []
+        self._pieces: list[bytes] = []
+        self._values: list[Any] = []  # behind the pieces
 
     def add(self, value: Any) -> None:
         self._values.append(value)
 
     def get_local_value(self) -> list[Any]:
-        return list(self._values)
+        return [value for piece in self._pieces for value in load_stored(piece)] + self._values
 
     def reset_local(self) -> None:
-        self._values = []
+        self._pieces, self._values = [], []
 
     def merge(self, other: Any) -> None:
+        self._pieces.extend(other._pieces)
         self._values.extend(other._values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if len(self._values) >= _PIECE:
+            self._pieces.append(dump_by_value(self._values))
+            self._values = []
+        return {"_pieces": self._pieces, "_values": self._values}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._pieces, self._values = state.get("_pieces", []), state["_values"]  # without pieces: of an older release
 
 
 def merge_into(merged: dict[str, Accumulator[Any, Any]], name: str, other: Accumulator[Any, Any]) -> None:

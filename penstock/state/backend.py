@@ -6,17 +6,23 @@ the overlay above them, and so snapshot, retry and incremental checkpoints, are 
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from penstock.errors import JobDefinitionError, PenstockError
-from penstock.state.keys import key_group, restored_key
-from penstock.state.keyspace import HashMapKeyspace, Keyspace, Shape, StoredBase
+from penstock.state.bulk_keys import key_groups_in_bulk
+from penstock.state.keys import PLAIN_KEYS, key_group, restored_key
+from penstock.state.keyspace import ColumnarBase, EntryColumns, HashMapKeyspace, Keyspace, Shape, StoredBase
+from penstock.state.list_table import LIST_KINDS, ListTable
 from penstock.state.operator_lists import BROADCAST, LIST, OPERATOR_KINDS, Accumulators, OperatorLists
 from penstock.state.overlay import MISSING, TOMBSTONE, MapTable, OverlayTable
 from penstock.state.panes import PANES, encode_panes, restore_panes
-from penstock.state.snapshot_file import TableDelta
+from penstock.state.snapshot_file import StoredColumn, TableDelta
 from penstock.state.timers import TimerQueue
 
 EVENT_TIMERS = "timer-event"
@@ -67,7 +73,8 @@ class OperatorState:
             self._kinds[name] = (kind, namespaced)
             shape = _shape(kind, namespaced)
             base = self._keyspace.base(self.operator, name, shape)
-            self.tables[name] = MapTable(base) if shape.is_map else OverlayTable(base)
+            made = MapTable if shape.is_map else ListTable if kind in LIST_KINDS else OverlayTable
+            self.tables[name] = made(base)
         elif known != (kind, namespaced):
             raise JobDefinitionError(
                 f"operator {self.operator!r} declares state {name!r} as {kind}, but it is {known[0]} already "
@@ -83,6 +90,17 @@ class OperatorState:
                 "call key_by() before it, and use the state inside process_element or on_timer"
             )
         return self.current_key
+
+    def read_ahead(self, keys: Iterable[Any]) -> Iterable[Any]:
+        """The keys of a block's records, in their order. Where state is on disk, what is kept by key alone is read in one go."""
+        if not self._keyspace.on_disk:
+            return keys
+        known = list(keys)
+        for name, table in self.tables.items():
+            kind, namespaced = self._kinds[name]
+            if isinstance(table.base, StoredBase) and _shape(kind, namespaced) is Shape.KEY:
+                table.base.read_ahead(key for key in known if key not in table.overlay)
+        return known
 
     def operator_list(self, name: str, kind: str = LIST) -> list[Any]:
         """The list of this name, of operator state; created on first use, changed in place."""
@@ -140,7 +158,7 @@ class OperatorState:
         out = []
         for name, table in self.tables.items():
             everything = full and not frozen
-            entries: Iterable[tuple[Any, Any]] = table.items() if everything else table.delta().items()
+            entries: Iterable[tuple[Any, Any]] = table.rows() if everything else table.delta().items()
             delta = self._encode(name, entries, everything)
             if delta is not None:
                 out.append(delta)
@@ -149,14 +167,33 @@ class OperatorState:
     def freeze(self, entries: int) -> Iterator[TableDelta]:
         """All confirmed entries as they are now, in tables of so many, for another thread. Together with what changed
         since (`snapshot(full=True, frozen=True)`) they are a full snapshot, of which little is ever in memory."""
-        frozen = [(name, t.base.freeze()) for name, t in self.tables.items() if isinstance(t.base, StoredBase)]
+        frozen: list[Iterator[TableDelta]] = []
+        for name, table in self.tables.items():
+            if isinstance(table.base, ColumnarBase) and self._kinds[name][0] != PANES:
+                frozen.append(map(functools.partial(self._cut, name), table.base.freeze_columns(entries)))
+            elif isinstance(table.base, StoredBase):
+                frozen.append(self._encoded(name, table.base.freeze(), entries))
+        return itertools.chain.from_iterable(frozen)
 
-        def tables() -> Iterator[TableDelta]:
-            for name, pairs in frozen:
-                while (some := self._encode(name, itertools.islice(pairs, entries), full=True)) is not None:
-                    yield some
+    def _encoded(self, name: str, pairs: Iterator[tuple[Any, Any]], entries: int) -> Iterator[TableDelta]:
+        while (some := self._encode(name, itertools.islice(pairs, entries), full=True)) is not None:
+            yield some
 
-        return tables()
+    def _cut(self, name: str, columns: EntryColumns) -> TableDelta:
+        kind, namespaced = self._kinds[name]
+        values, keys, *beside = columns.parts
+        map_keys = beside.pop() if kind in MAP_KINDS or kind in LIST_KINDS else None
+        return TableDelta(
+            operator=self.operator,
+            name=name,
+            kind=kind,
+            full=True,
+            key_groups=columns.groups,
+            keys=keys,
+            namespaces=beside.pop() if namespaced else None,
+            map_keys=map_keys,
+            values=values,
+        )
 
     def _sweep(self) -> None:
         """Remove what has expired. A full snapshot looks at every entry anyway; and as removals are writes of the epoch
@@ -180,7 +217,7 @@ class OperatorState:
         keys: list[Any] = []
         namespaces: list[Any] | None = None
         map_keys: list[Any] | None = None
-        if kind in MAP_KINDS:
+        if kind in MAP_KINDS or kind in LIST_KINDS:
             map_keys = [m for (_, m), _ in pairs]
             pairs = [(entry, value) for (entry, _), value in pairs]
         if kind in (EVENT_TIMERS, PROCESSING_TIMERS):
@@ -210,8 +247,11 @@ class OperatorState:
             deleted=deleted,
         )
 
-    def _key_groups(self, keys: list[Any]) -> list[int]:
+    def _key_groups(self, keys: list[Any]) -> list[int] | npt.NDArray[np.int32]:
         limit = self.max_parallelism
+        groups = key_groups_in_bulk(keys, limit)
+        if groups is not None:
+            return groups
         cache: dict[Any, int] = {}
         out = []
         for key in keys:
@@ -232,28 +272,43 @@ class OperatorState:
         timers = delta.kind in (EVENT_TIMERS, PROCESSING_TIMERS)
         namespaced = delta.namespaces is not None
         table = self.tables[delta.name] if timers else self.table(delta.name, delta.kind, namespaced=namespaced)
-        deleted = delta.deleted
-        namespaces = delta.namespaces or [None] * len(delta.keys)
-        map_keys = delta.map_keys
-        for index, (group, key, namespace, value) in enumerate(
-            zip(delta.key_groups, delta.keys, namespaces, delta.values, strict=True)
-        ):
-            if group not in owned:
-                continue
-            key = restored_key(key)
-            entry: Hashable = key
+        mine = _owned(delta.key_groups, owned)
+        if not timers and self._restored_columns(table, delta, mine):
+            return
+        delta = delta.decoded()
+        keys, values = _restored_keys(_pick(delta.keys, mine)), _pick(delta.values, mine)
+        if delta.deleted is not None:
+            gone = _pick(delta.deleted, mine)
+            values = [TOMBSTONE if away else value for value, away in zip(values, gone, strict=True)]
+        entries: Iterable[Hashable] = keys
+        if delta.namespaces is not None:
+            namespaces = _pick(delta.namespaces, mine)
+            entries = zip(keys, namespaces, strict=True)
             if timers:
-                entry = (key, namespace[0], namespace[1])
-            elif namespaced:
-                entry = (key, namespace)
-            if deleted is not None and deleted[index]:
-                value = TOMBSTONE
-            if map_keys is not None:
-                table.load((entry, restored_key(map_keys[index])), value)
-            elif isinstance(table, MapTable):
+                entries = ((key, inner, at) for key, (inner, at) in entries)
+        if delta.map_keys is not None:
+            entries = zip(entries, _restored_keys(_pick(delta.map_keys, mine)), strict=True)
+        pairs = zip(entries, values, strict=True)
+        if delta.map_keys is None and isinstance(table, (MapTable, ListTable)):
+            for entry, value in pairs:
                 table.load_whole(entry, value)
-            else:
-                table.load(entry, value)
+        else:
+            table.load_all(pairs, deletes=delta.deleted is not None)
+
+    def _restored_columns(self, table: OverlayTable, delta: TableDelta, mine: npt.NDArray[np.int64] | None) -> bool:
+        """Whether the entries went into the base as columns, without an object for any of them."""
+        base, kinds = table.base, self._kinds[delta.name]
+        pieces = kinds[0] in MAP_KINDS or kinds[0] in LIST_KINDS
+        beside = [delta.namespaces] * kinds[1] + [delta.map_keys] * pieces
+        columns = [part for part in (delta.values, delta.keys, *beside) if isinstance(part, StoredColumn)]
+        if not isinstance(base, ColumnarBase) or len(columns) < 2 + len(beside):
+            return False
+        groups, deleted = np.asarray(delta.key_groups), delta.deleted
+        if mine is not None:
+            columns = [column.chosen(mine) for column in columns]
+            groups, deleted = groups[mine], None if deleted is None else _pick(deleted, mine)
+        base.load_columns(groups, columns, deleted)
+        return True
 
     def restored(self) -> None:
         """All files are loaded: rebuild what is derived from the tables."""
@@ -266,9 +321,27 @@ class OperatorState:
         self.processing_timers.rebuild()
 
 
+def _owned(key_groups: Any, owned: range) -> npt.NDArray[np.int64] | None:
+    """Which entries are in these key groups; None: all."""
+    groups = np.asarray(key_groups)
+    inside = (groups >= owned.start) & (groups < owned.stop)
+    return None if inside.all() else np.flatnonzero(inside)
+
+
+def _pick(column: Sequence[Any], chosen: npt.NDArray[np.int64] | None) -> Sequence[Any]:
+    return column if chosen is None else [column[index] for index in chosen.tolist()]
+
+
+def _restored_keys(keys: Sequence[Any]) -> Sequence[Any]:
+    """Asked once for all of them: a restore is of millions."""
+    return keys if PLAIN_KEYS.issuperset(map(type, keys)) else list(map(restored_key, keys))
+
+
 def _shape(kind: str, namespaced: bool) -> Shape:
     if kind == PANES:
         return Shape.BLOCKS
     if kind in MAP_KINDS:
         return Shape.NAMESPACED_MAP if namespaced else Shape.MAP
+    if kind in LIST_KINDS:
+        return Shape.NAMESPACED_LIST if namespaced else Shape.LIST
     return Shape.NAMESPACED if namespaced else Shape.KEY

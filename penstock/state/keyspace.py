@@ -6,10 +6,15 @@ each table a base: a plain dict, or a mapping that keeps its entries elsewhere (
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from penstock.state.keys import canonical
+from penstock.state.snapshot_file import StoredColumn
 
 Base: TypeAlias = MutableMapping[Any, Any]
 
@@ -21,6 +26,8 @@ class Shape(Enum):
     NAMESPACED = "(key, namespace)"
     MAP = "(key, map key)"
     NAMESPACED_MAP = "((key, namespace), map key)"
+    LIST = "(key, piece of a list)"
+    NAMESPACED_LIST = "((key, namespace), piece of a list)"
     TIMERS = "(key, namespace, timestamp)"
     BLOCKS = "name of a block with rows of many keys"
 
@@ -51,6 +58,13 @@ class Keyspace(Protocol):
         ...
 
 
+class EntryColumns(NamedTuple):
+    """Many entries, cut into columns as snapshots have them."""
+
+    groups: Any  # an array of int32
+    parts: tuple[Sequence[Any], ...]  # values, keys, and what the shape has beside them
+
+
 class StoredBase(MutableMapping[Any, Any]):
     """A base outside of Python's heap. What it returns is decoded for the caller, who may change it in place."""
 
@@ -62,9 +76,25 @@ class StoredBase(MutableMapping[Any, Any]):
     def freeze(self) -> Iterator[tuple[Any, Any]]:
         """All entries as they are now, for another thread to read while new ones are written."""
 
+    def read_ahead(self, entries: Iterable[Any]) -> None:
+        """These are likely to be asked for next, before anything is written: a backend may read them in one go."""
+
     @abstractmethod
     def settle(self) -> None:
         """All of a restore's entries were set: make sure that they can be read."""
+
+
+class ColumnarBase(StoredBase):
+    """A stored base that gives and takes many entries as columns of snapshots, without an object for any of them."""
+
+    @abstractmethod
+    def freeze_columns(self, entries: int) -> Iterator[EntryColumns]:
+        """What `freeze` gives, in columns of so many entries or fewer."""
+
+    @abstractmethod
+    def load_columns(self, groups: Any, parts: list[StoredColumn], deleted: Sequence[bool] | None) -> None:
+        """Restore entries: their key groups; values, keys, and what the shape has beside them; which of them are gone. Not of
+        timers or blocks. To be read after `settle`."""
 
 
 class OrderedTimers(Protocol):
@@ -87,19 +117,93 @@ class MapScan(Protocol):
         """(map key, value) of one map."""
         ...
 
+    def ordered(self, entry: Hashable) -> Iterator[tuple[bytes, Any]]:
+        """(canonical form, map key) of one map, by canonical form; UnsupportedKeyError if a key has none."""
+        ...
+
+
+_MANY: Final = 256  # keys that are worth keeping in order
+_ORDERS: Final = 100  # maps
+_FEW: Final = 64  # changes to put in one by one
+_PART: Final = 512
+
+_Forms: TypeAlias = list[tuple[bytes, Any]]  # (canonical form, key)
+
+
+class _Order:
+    """The keys of a map by canonical form, as of the last time it was asked for, and those that have come or gone since.
+
+    In parts, which like the list of parts are replaced and never changed: somebody may still walk over them.
+    """
+
+    __slots__ = ("_parts", "changed")
+
+    def __init__(self, keys: Iterable[Any]) -> None:
+        self.changed: dict[Any, None] = {}
+        self._parts = self._sorted(keys)
+
+    @staticmethod
+    def _sorted(keys: Iterable[Any]) -> list[_Forms]:
+        forms = sorted(((canonical(key), key) for key in keys), key=_form)
+        return [forms[start : start + _PART] for start in range(0, len(forms), _PART)]
+
+    def of(self, entries: Mapping[Any, Any]) -> Iterator[tuple[bytes, Any]]:
+        """All keys of `entries`, in order."""
+        if len(self.changed) > _FEW or not self._parts:
+            self._parts = self._sorted(entries)
+        elif self.changed:
+            parts = self._parts.copy()
+            for key in self.changed:
+                form = canonical(key)
+                number = min(bisect_left(parts, form, key=_last), len(parts) - 1)
+                part = parts[number].copy()
+                place = bisect_left(part, form, key=_form)
+                there = place < len(part) and part[place][0] == form
+                part[place : place + there] = [(form, key)] if key in entries else []
+                half = len(part) // 2
+                parts[number : number + 1] = (
+                    [part[:half], part[half:]] if len(part) > 2 * _PART else [part] if part else []
+                )
+                if not parts:
+                    break  # the map is empty, or all of its keys are new
+            self._parts = parts or self._sorted(entries)
+        self.changed = {}
+        return itertools.chain.from_iterable(self._parts)
+
+
+def _form(key: tuple[bytes, Any]) -> bytes:
+    return key[0]
+
+
+def _last(part: _Forms) -> bytes:
+    return part[-1][0]
+
 
 class NestedMaps(MutableMapping[Any, Any]):
     """Map entries on the heap: one dict a map, so that a map can be listed without looking at the others."""
 
-    __slots__ = ("_count", "_maps")
+    __slots__ = ("_count", "_maps", "_orders")
 
     def __init__(self) -> None:
         self._maps: dict[Hashable, dict[Any, Any]] = {}
         self._count = 0
+        self._orders: dict[Hashable, _Order] = {}  # of large maps whose keys were listed
 
     def scan(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
         """The keys and values of one map."""
         return iter(self._maps.get(entry, {}).items())
+
+    def ordered(self, entry: Hashable) -> Iterator[tuple[bytes, Any]]:
+        """The keys of one map, by their canonical form. What is sorted once is kept, if it is much."""
+        entries = self._maps.get(entry, {})
+        order = self._orders.get(entry)
+        if order is None:
+            order = _Order(entries)
+            if len(entries) >= _MANY:
+                if len(self._orders) >= _ORDERS:
+                    self._orders.clear()
+                self._orders[entry] = order
+        return order.of(entries)
 
     def get(self, flat: Any, default: Any = None) -> Any:
         found = self._maps.get(flat[0])
@@ -114,15 +218,24 @@ class NestedMaps(MutableMapping[Any, Any]):
 
     def __setitem__(self, flat: Any, value: Any) -> None:
         entries = self._maps.setdefault(flat[0], {})
-        self._count += flat[1] not in entries
+        if flat[1] not in entries:
+            self._count += 1
+            self._changed(flat)
         entries[flat[1]] = value
 
     def __delitem__(self, flat: Any) -> None:
         entries = self._maps[flat[0]]
         del entries[flat[1]]
         self._count -= 1
+        self._changed(flat)
         if not entries:
             del self._maps[flat[0]]
+            self._orders.pop(flat[0], None)
+
+    def _changed(self, flat: Any) -> None:
+        order = self._orders.get(flat[0]) if self._orders else None
+        if order is not None:
+            order.changed[flat[1]] = None
 
     def __iter__(self) -> Iterator[Any]:
         return ((entry, key) for entry, entries in self._maps.items() for key in entries)

@@ -9,7 +9,9 @@ The table of a map state: one entry for each map key, so that a change costs, an
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, MutableMapping
+from collections.abc import Hashable, Iterable, Iterator, MutableMapping
+from heapq import merge
+from operator import itemgetter
 from typing import Any, Final, cast
 
 from penstock.common.values import ATOMS, own
@@ -94,6 +96,10 @@ class OverlayTable:
             if value is not TOMBSTONE:
                 yield key, value
 
+    def rows(self) -> Iterator[tuple[Hashable, Any]]:
+        """Every entry as snapshots hold it."""
+        return self.items()
+
     def __len__(self) -> int:
         added = sum(1 for k, v in self.overlay.items() if v is not TOMBSTONE and k not in self.base)
         removed = sum(1 for k, v in self.overlay.items() if v is TOMBSTONE and k in self.base)
@@ -137,6 +143,14 @@ class OverlayTable:
         else:
             self.base[key] = value
 
+    def load_all(self, entries: Iterable[tuple[Hashable, Any]], *, deletes: bool) -> None:
+        """The same of many; `deletes`: some may be tombstones."""
+        if deletes:
+            for key, value in entries:
+                self.load(key, value)
+        else:
+            self.base.update(entries)
+
 
 class MapTable(OverlayTable):
     """Entries are (entry, map key), where `entry` is a key or (key, namespace)."""
@@ -159,32 +173,50 @@ class MapTable(OverlayTable):
         """One whole map, its values as objects for a user to keep and change, in the canonical order of its keys: the order
         must not depend on the backend, or on which checkpoint the map was restored from. Map keys without a canonical form
         keep the order of insertion."""
-        found = list(self._merged(entry))
+        found = list(self.unsorted(entry))
         try:
             return sorted(found, key=lambda item: canonical(item[0]))
         except UnsupportedKeyError:
             return found
 
-    def _merged(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
+    def keys_of(self, entry: Hashable) -> Iterator[Any]:
+        """The keys of one map as they are now, in the order of `entries_of`, one after the other: the first of many costs
+        little."""
+        touched = {key: self._present((entry, key)) for key in self._touched.get(entry, ())}
+        try:
+            mine = sorted(((canonical(key), key) for key, present in touched.items() if present), key=itemgetter(0))
+            stored = cast("MapScan", self.base).ordered(entry)
+        except UnsupportedKeyError:
+            return iter([key for key, _ in self.unsorted(entry)])
+        if not touched:
+            return (key for _, key in stored)
+        left = ((form, key) for form, key in stored if key not in touched)
+        return (key for _, key in merge(left, mine, key=itemgetter(0)))
+
+    def _present(self, flat: Hashable) -> bool:
+        value = self.overlay.get(flat, MISSING)
+        return value is not MISSING and value is not TOMBSTONE
+
+    def unsorted(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
+        """One whole map, its values as objects for a user to keep and change, in whatever order it is stored."""
         touched = self._touched.get(entry, {})
         for key, value in self._stored(entry):
             if key not in touched:
                 yield key, self.own(value)
         for key in touched:
-            value = self.overlay.get((entry, key), MISSING)
-            if value is not MISSING and value is not TOMBSTONE:
-                yield key, own(value)
+            if self._present((entry, key)):
+                yield key, own(self.overlay[(entry, key)])
 
     def _stored(self, entry: Hashable) -> Iterator[tuple[Any, Any]]:
         return cast("MapScan", self.base).scan(entry)
 
     def is_empty(self, entry: Hashable) -> bool:
         """True if a map has no entry."""
-        return next(self._merged(entry), None) is None
+        return next(self.unsorted(entry), None) is None
 
     def clear(self, entry: Hashable) -> None:
         """Removes every entry of a map."""
-        for key, _ in list(self._merged(entry)):
+        for key, _ in list(self.unsorted(entry)):
             self.delete((entry, key))
 
     def fold(self, *, checkpointed: bool) -> None:

@@ -17,6 +17,7 @@ class SnapshotContents:
     tables: list[TableDelta]
     gate: dict[str, Any] | None
     channel_state: list[tuple[int, Event]] = field(default_factory=list)  # put back on the channels by the runtime
+    moved_from: int | None = None  # restored at another parallelism: the old subtask it is of
     finished: bool = False
     full: bool = True
     # State that is larger than memory: what `tables` builds on, in parts of bounded size, for the thread that stores them.
@@ -34,6 +35,7 @@ class SnapshotTaken:
     overtaken: int = 0  # records that were on the way here when the barrier passed them (unaligned)
     alignment_ms: float = 0.0  # from the barrier's first arrival on a channel to the last
     sync_ms: float = 0.0  # that the task stood still for it
+    skipped: bool = False  # there is none: its checkpoint was aborted before
 
 
 def grouped(tables: Iterator[TableDelta], entries: int) -> Iterator[list[TableDelta]]:

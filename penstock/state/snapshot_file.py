@@ -15,7 +15,7 @@ import pickle
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import cloudpickle
@@ -37,12 +37,62 @@ _FOOTER = struct.Struct("<I4s")
 _WHAT_TO_DO = "restore from an older checkpoint or a savepoint, or bring this file back from a copy"
 
 
+class StoredColumn(Sequence[Any]):
+    """A column as files have it: encoding and Arrow array. Whoever can use those needs no object for any entry; for everybody
+    else it is a sequence, decoded when it is looked into. StorageError if an entry cannot be rebuilt."""
+
+    __slots__ = ("_alike", "_objects", "_where", "array", "encoding")
+
+    def __init__(
+        self,
+        encoding: str,
+        array: Any,
+        *,
+        where: str = "a column",
+        alike: bool = False,
+        objects: list[Any] | None = None,
+    ) -> None:
+        """`alike`: many entries are the same, and nobody changes them, as windows. One object will do for them. `objects`: the
+        entries, where they are known."""
+        self.encoding, self.array = encoding, array
+        self._where, self._alike = where, alike
+        self._objects = objects
+
+    def objects(self) -> list[Any]:
+        """All entries."""
+        if self._objects is None:
+            self._objects = _decode_column(self.array, self.encoding, self._where, alike=self._alike)
+        return self._objects
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.objects()[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.objects())
+
+    def chosen(self, rows: Any) -> StoredColumn:
+        """Only these entries: an array of positions, or a slice."""
+        array = self.array[rows] if isinstance(rows, slice) else self.array.take(rows)
+        return StoredColumn(self.encoding, array, where=self._where, alike=self._alike)
+
+    def distinct(self) -> tuple[list[Any], Any]:
+        """The objects that there are, and which of them each entry is; an object for every entry where they are seldom equal."""
+        if self.encoding != "pickle" or self._objects is not None:
+            return self.objects(), None
+        encoded = self.array.dictionary_encode()
+        objects = _decode_column(encoded.dictionary, self.encoding, self._where)
+        return objects, encoded.indices
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TableDelta:
     """Entries of one state of one operator: all of them (`full`) or those an epoch changed.
 
-    The lists run in parallel. `deleted[i]` marks a tombstone, whose value is ignored. Decoded key groups are an int32
-    array. `kind` is free text: "value", "list", "map", "timer-event", "operator", …
+    The columns run in parallel: lists, or `StoredColumn`s. `deleted[i]` marks a tombstone, whose value is ignored. Decoded key
+    groups are an int32 array. `kind` is free text: "value", "list", "map", "timer-event", "operator", …
     """
 
     operator: str  # uid
@@ -50,11 +100,11 @@ class TableDelta:
     kind: str
     full: bool
     key_groups: list[int] | npt.NDArray[np.int32]
-    keys: list[Any]
-    values: list[Any]
-    namespaces: list[Any] | None = None
-    map_keys: list[Any] | None = None  # map state: each entry of a map is one of ours
-    deleted: list[bool] | None = None
+    keys: Sequence[Any]
+    values: Sequence[Any]
+    namespaces: Sequence[Any] | None = None
+    map_keys: Sequence[Any] | None = None  # each entry of a map, and each piece of a list, is one of ours
+    deleted: Sequence[bool] | None = None
 
     def __post_init__(self) -> None:
         columns = (self.key_groups, self.keys, self.values, self.namespaces, self.map_keys, self.deleted)
@@ -64,6 +114,20 @@ class TableDelta:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def decoded(self) -> TableDelta:
+        """With lists of objects for its columns."""
+
+        def objects(column: Sequence[Any] | None) -> Any:
+            return column.objects() if isinstance(column, StoredColumn) else column
+
+        return replace(
+            self,
+            keys=objects(self.keys),
+            values=objects(self.values),
+            namespaces=objects(self.namespaces),
+            map_keys=objects(self.map_keys),
+        )
 
 
 def encode(tables: Sequence[TableDelta], *, meta: Mapping[str, Json], compression: str | None = None) -> bytes:
@@ -88,6 +152,12 @@ def encode(tables: Sequence[TableDelta], *, meta: Mapping[str, Json], compressio
 def decode(data: bytes, *, source: str) -> tuple[dict[str, Json], list[TableDelta]]:
     """What was encoded. CorruptSnapshotError naming `source` if one byte differs; StorageError if the bytes are
     right but a pickled object cannot be rebuilt here (its class was moved or renamed)."""
+    meta, tables = decode_columns(data, source=source)
+    return meta, [table.decoded() for table in tables]
+
+
+def decode_columns(data: bytes, *, source: str) -> tuple[dict[str, Json], list[TableDelta]]:
+    """The same without an object for any entry: the columns of the tables are `StoredColumn`s."""
     meta, segments = _open(data, source)
     return meta, [_read_segment(segment, source) for segment in segments]
 
@@ -99,7 +169,7 @@ def read_tables(data: bytes, *, name: str, source: str, operator: str | None = N
     for segment in segments:
         described = _describe(_stream(segment, source).schema, source)
         if described["name"] == name and operator in (None, described["operator"]):
-            found.append(_read_segment(segment, source))
+            found.append(_read_segment(segment, source).decoded())
     return found
 
 
@@ -161,7 +231,9 @@ _PLAIN: dict[type, tuple[str, Any, Any]] = {
 }
 
 
-def _encode_column(values: list[Any], table: TableDelta, column: str) -> tuple[str, Any]:
+def _encode_column(values: Sequence[Any], table: TableDelta, column: str) -> tuple[str, Any]:
+    if isinstance(values, StoredColumn):
+        return values.encoding, values.array
     types = set(map(type, values))
     if len(types) == 1:
         (only,) = types
@@ -176,14 +248,14 @@ def _encode_column(values: list[Any], table: TableDelta, column: str) -> tuple[s
     return "pickle", _array(_pickled(values, table, column), pa.binary(), pa.large_binary())
 
 
-def _array(values: list[Any], arrow_type: Any, large_type: Any) -> Any:
+def _array(values: Sequence[Any], arrow_type: Any, large_type: Any) -> Any:
     array = pa.array(values, type=arrow_type)
     if isinstance(array, pa.ChunkedArray):  # more than 2 GiB of text or bytes: 32-bit offsets are too short
         array = pa.array(values, type=large_type)
     return array
 
 
-def _pickled(values: list[Any], table: TableDelta, column: str) -> list[bytes]:
+def _pickled(values: Sequence[Any], table: TableDelta, column: str) -> list[bytes]:
     dumps = pickle.dumps
     try:
         return [dumps(value, 5) for value in values]
@@ -285,8 +357,13 @@ def _read_segment(segment: memoryview, source: str) -> TableDelta:
     encodings = described["encodings"]
     where = f"{source}: state {described['name']!r} of operator {described['operator']!r}"
 
-    def column(name: str) -> list[Any]:
-        return _decode_column(content.column(name), encodings[name], f"{where}, {name}s")
+    def column(name: str, *, alike: bool = False) -> StoredColumn:
+        encoding, named = encodings[name], f"{where}, {name}s"
+        if encoding not in _ENCODINGS:
+            raise CorruptSnapshotError(
+                f"{named}: unknown column encoding {encoding!r}; use the Penstock release that wrote it, or a newer one"
+            )
+        return StoredColumn(encoding, content.column(name).combine_chunks(), where=named, alike=alike)
 
     return TableDelta(
         operator=described["operator"],
@@ -296,32 +373,33 @@ def _read_segment(segment: memoryview, source: str) -> TableDelta:
         key_groups=content.column("key_group").to_numpy(),
         keys=column("key"),
         values=column("value"),
-        namespaces=column("namespace") if "namespace" in encodings else None,
+        namespaces=column("namespace", alike=True) if "namespace" in encodings else None,
         map_keys=column("map_key") if "map_key" in encodings else None,
-        deleted=column("deleted") if "deleted" in encodings else None,
+        deleted=column("deleted").objects() if "deleted" in encodings else None,
     )
 
 
-def _decode_column(array: Any, encoding: str, where: str) -> list[Any]:
-    match encoding:
-        case "null":
-            return [None] * len(array)
-        case "int64" | "float64" | "bool" | "utf8" | "binary":
-            # Through an object array: several times faster than to_pylist, same objects.
-            plain: list[Any] = array.to_numpy().tolist()
-            return plain
-        case "pickle":
-            try:
-                return list(map(load_stored, array.to_numpy().tolist()))
-            except Exception as error:
-                raise StorageError(
-                    f"{where}: the file is whole, but an entry cannot be rebuilt ({type(error).__name__}: {error}); "
-                    "make the classes it was written with importable under their old names"
-                ) from error
-        case _:
-            raise CorruptSnapshotError(
-                f"{where}: unknown column encoding {encoding!r}; use the Penstock release that wrote it, or a newer one"
-            )
+_ENCODINGS = frozenset({"null", "pickle", *(encoding for encoding, _, _ in _PLAIN.values())})
+
+
+def _decode_column(array: Any, encoding: str, where: str, *, alike: bool = False) -> list[Any]:
+    if encoding == "null":
+        return [None] * len(array)
+    if encoding != "pickle":
+        # Through an object array: several times faster than to_pylist, same objects.
+        plain: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        return plain
+    try:
+        if alike:
+            array = array.dictionary_encode()
+            objects = list(map(load_stored, array.dictionary.to_numpy(zero_copy_only=False).tolist()))
+            return [objects[index] for index in array.indices.to_numpy().tolist()]
+        return list(map(load_stored, array.to_numpy(zero_copy_only=False).tolist()))
+    except Exception as error:
+        raise StorageError(
+            f"{where}: the file is whole, but an entry cannot be rebuilt ({type(error).__name__}: {error}); "
+            "make the classes it was written with importable under their old names"
+        ) from error
 
 
 def _title(table: TableDelta) -> str:

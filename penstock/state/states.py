@@ -8,7 +8,7 @@ accumulator that its function changes in place and returns is not copied: it has
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from penstock.common.values import ATOMS, own, own_all, take
@@ -16,7 +16,8 @@ from penstock.functions import AggregateFunction, ReduceFunction
 from penstock.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.state.backend import NO_KEY, OperatorState
 from penstock.state.keys import normal_key, user_key
-from penstock.state.overlay import MISSING, MapTable, OverlayTable
+from penstock.state.list_table import ListTable
+from penstock.state.overlay import MISSING, TOMBSTONE, MapTable, OverlayTable
 
 
 class _Handle:
@@ -39,43 +40,55 @@ class _Handle:
 
 
 class KeyedValueState(_Handle, ValueState[Any]):
-    """A ValueState of the current key."""
+    """A ValueState of the current key. Most jobs read and write one for every record: the steps of `_entry` and
+    `OverlayTable.read` are here without their calls."""
 
     __slots__ = ()
 
     def value(self) -> Any:
-        value = self._table.read(self._entry())
-        return None if value is MISSING else value
+        entry = self._backend.current_key
+        if self._namespaced or entry is NO_KEY:
+            entry = self._entry()
+        table = self._table
+        value = table.overlay.get(entry, MISSING)
+        if type(value) in ATOMS:
+            return value
+        if value is MISSING:
+            value = table.base.get(entry, MISSING)
+            if type(value) in ATOMS:
+                return value
+            return None if value is MISSING else table.own(value)
+        return None if value is TOMBSTONE else own(value)
 
     def update(self, value: Any) -> None:
+        entry = self._backend.current_key
+        if self._namespaced or entry is NO_KEY:
+            entry = self._entry()
         if value is None:  # as in Flink: None means no value
-            self._table.delete(self._entry())
+            self._table.delete(entry)
         else:
-            self._table.overlay[self._entry()] = value if type(value) in ATOMS else own(value)
+            self._table.overlay[entry] = value if type(value) in ATOMS else own(value)
 
 
 class KeyedListState(_Handle, ListState[Any]):
-    """A ListState of the current key. What this epoch adds is appended to its own list, not to a copy of all."""
+    """A ListState of the current key. What is added is appended to the list's last piece, not to a copy of all."""
 
     __slots__ = ()
+
+    _table: ListTable
 
     def get(self) -> Iterable[Any]:
         value = self._table.read(self._entry())
         return [] if value is MISSING else value
 
     def add(self, value: Any) -> None:
-        self.add_all((value,))
+        self._table.extend(self._entry(), [value if type(value) in ATOMS else own(value)])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        table, entry = self._table, self._entry()
-        current = table.overlay.get(entry, MISSING)
-        if type(current) is list:  # this epoch's own list
-            take(current, values)
-            return
-        base = table.get(entry)
-        added = own_all(list(values))
-        if added or base is not MISSING:
-            table.put(entry, added if base is MISSING else [*base, *added])
+        added: list[Any] = []
+        take(added, values)
+        if added:
+            self._table.extend(self._entry(), added)
 
     def update(self, values: Iterable[Any]) -> None:
         items = own_all(list(values))
@@ -116,13 +129,28 @@ class KeyedMapState(_Handle, MapState[Any, Any]):
         return [(user_key(key), value) for key, value in self._table.entries_of(self._entry())]
 
     def keys(self) -> Iterable[Any]:
-        return [user_key(key) for key, _ in self._table.entries_of(self._entry())]
+        return _MapKeys(self._table, self._entry())
 
     def values(self) -> Iterable[Any]:
         return [value for _, value in self.items()]
 
     def is_empty(self) -> bool:
         return self._table.is_empty(self._entry())
+
+
+class _MapKeys:
+    """The keys of one map: each time it is walked over, those that there are when that begins."""
+
+    __slots__ = ("_entry", "_table")
+
+    def __init__(self, table: MapTable, entry: Hashable) -> None:
+        self._table, self._entry = table, entry
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(user_key, self._table.keys_of(self._entry))
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 class KeyedReducingState(_Handle, ReducingState[Any]):

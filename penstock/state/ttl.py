@@ -17,6 +17,7 @@ from penstock.functions.state import AggregatingState, ListState, ReducingState,
 from penstock.functions.state_ttl import StateTtlConfig
 from penstock.state.backend import OperatorState
 from penstock.state.keys import normal_key, user_key
+from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING, MapTable, OverlayTable
 from penstock.state.states import KeyedMapState, _Handle
 
@@ -165,9 +166,11 @@ class ExpiringAggregatingState(_ExpiringHandle, AggregatingState[Any, Any]):
 class ExpiringListState(_ExpiringHandle, ListState[Any]):
     """Each element lives on its own."""
 
+    _table: ListTable
+
     def get(self) -> Iterable[Any]:
         entry, lifetime = self._entry(), self._lifetime
-        stored = self._table.get(entry)
+        stored = self._table.peek(entry)
         if stored is MISSING:
             return []
         alive = [element for element in stored if not lifetime.expired(element)]
@@ -179,8 +182,9 @@ class ExpiringListState(_ExpiringHandle, ListState[Any]):
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        stored = self._table.get(self._entry())
-        self._store([*(() if stored is MISSING else stored), *map(self._lifetime.stamp, map(own, values))])
+        added = [self._lifetime.stamp(own(value)) for value in values]
+        if added:
+            self._table.extend(self._entry(), added)
 
     def update(self, values: Iterable[Any]) -> None:
         self._store([self._lifetime.stamp(own(value)) for value in values])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.common.accumulators import (
@@ -70,3 +72,53 @@ def test_two_classes_under_one_name_are_refused() -> None:
 
 def test_a_counter_may_start_with_a_value() -> None:
     assert (IntCounter(5).get_local_value(), repr(IntCounter(5))) == (5, "IntCounter(5)")
+
+
+@given(
+    steps=st.lists(st.integers(1, 600) | st.sampled_from(["epoch", "restore", "merge", "result"]), max_size=12),
+)
+@settings(deadline=None)
+def test_a_list_has_everything_in_the_order_of_its_subtask_whatever_was_pickled_when(steps: list[Any]) -> None:
+    mine, total, expected = ListAccumulator(), ListAccumulator(), list[Any]()
+    for step in steps:
+        match step:
+            case "epoch":
+                pickle.dumps(mine)
+            case "restore":
+                mine = pickle.loads(pickle.dumps(mine))
+            case "merge":
+                total = copy.deepcopy(mine)
+                total.reset_local()
+                total.merge(mine)
+                assert total.get_local_value() == expected
+            case "result":
+                assert mine.get_local_value() == expected
+            case _:
+                for number in range(step):
+                    mine.add({"n": number})
+                    expected.append({"n": number})
+    assert mine.get_local_value() == expected
+    mine.reset_local()
+    assert mine.get_local_value() == []
+
+
+def test_a_list_of_an_older_release_is_read_and_what_was_pickled_is_not_pickled_again() -> None:
+    old = ListAccumulator.__new__(ListAccumulator)
+    old.__setstate__({"_values": [1, 2]})
+    assert old.get_local_value() == [1, 2]
+    mine = ListAccumulator()
+    for _ in range(1000):
+        mine.add(Counted())
+    pickle.dumps(mine)
+    pickled = Counted.pickled
+    pickle.dumps(mine)
+    copy.deepcopy(mine)
+    assert Counted.pickled == pickled == 1000
+
+
+class Counted:
+    pickled = 0
+
+    def __reduce__(self) -> Any:
+        Counted.pickled += 1
+        return Counted, ()

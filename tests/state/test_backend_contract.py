@@ -24,7 +24,7 @@ from penstock.datastream.state import (
 from penstock.operators.runtime_context import keyed_state
 from penstock.state import snapshot_file
 from penstock.state.backend import OperatorState
-from penstock.state.keys import key_group, key_group_range
+from penstock.state.keys import canonical, key_group, key_group_range
 from penstock.state.keyspace import Shape
 from penstock.state.overlay import MISSING, TOMBSTONE
 from penstock.state.panes import PANES, block_name, with_keys
@@ -405,3 +405,51 @@ def test_numbers_of_numpy_can_be_keys_and_values(backend: str) -> None:
     handles.at(np.int64(3)).value.update(np.float64(0.5))
     handles.state.fold(checkpointed=True)
     assert handles.at(3).value.value() == 0.5
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["put", "remove", "fold", "rollback"]), st.integers(0, 600), st.integers(1, 120)),
+        max_size=12,
+    )
+)
+def test_keys_of_a_map_are_in_canonical_order_one_after_the_other(
+    backend: str, steps: list[tuple[str, int, int]]
+) -> None:
+    handles = Handles(new_state(backend)).at("k")
+    handles.map.put_all({number: [number] for number in range(0, 600, 2)})
+    handles.state.fold(checkpointed=True)
+    expected = confirmed = dict.fromkeys(range(0, 600, 2))
+    for step, start, count in steps:
+        expected = expected.copy()
+        match step:
+            case "put":
+                handles.map.put_all({number: [number] for number in range(start, start + count)})
+                expected |= dict.fromkeys(range(start, start + count))
+            case "remove":
+                for number in range(start, start + count):
+                    handles.map.remove(number)
+                    expected.pop(number, None)
+            case "fold":
+                handles.state.fold(checkpointed=True)
+                confirmed = expected
+            case "rollback":
+                handles.state.rollback()
+                handles.at("k")
+                expected = confirmed
+        keys = handles.map.keys()
+        assert list(keys) == list(keys) == sorted(expected, key=canonical)
+        assert next(iter(keys), None) == next(iter(sorted(expected, key=canonical)), None)
+
+
+def test_a_map_may_be_changed_while_its_keys_are_walked_over(backend: str) -> None:
+    handles = Handles(new_state(backend)).at("k")
+    handles.map.put_all({number: number for number in range(1000)})
+    handles.state.fold(checkpointed=True)
+    seen = []
+    for key in iter(handles.map.keys()):
+        seen.append(key)
+        handles.map.remove(key)
+        handles.map.put(key + 5000, 1)
+    assert seen == sorted(range(1000), key=canonical)
+    assert list(handles.map.keys()) == sorted(range(5000, 6000), key=canonical)

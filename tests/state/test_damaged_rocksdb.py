@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from penstock.errors import StorageError
+from penstock.state.backend import OperatorState
+from penstock.state.keys import canonical, key_group
 from penstock.state.keyspace import Shape
 from penstock.state.overlay import MapTable, OverlayTable
 from penstock.state.rocksdb import RocksDBKeyspace
+from penstock.state.snapshot_file import TableDelta, decode_columns, encode
 from penstock.state.timers import TimerQueue
 from tests.state.backends import SMALL
 
@@ -71,6 +74,11 @@ def fired(damaged: Damaged) -> list[int]:
 READS: dict[str, tuple[Shape, Callable[[int], Any], Callable[[Damaged], Any]]] = {
     "snapshot": (Shape.KEY, lambda n: n, lambda d: list(d.table.items())),
     "frozen for a thread": (Shape.KEY, lambda n: n, lambda d: list(d.base.freeze())),
+    "frozen in columns": (
+        Shape.KEY,
+        lambda n: n,
+        lambda d: [k for c in d.base.freeze_columns(700) for k in c.parts[1]],
+    ),
     "count": (Shape.KEY, lambda n: n, lambda d: range(len(d.base))),
     "single entries": (Shape.KEY, lambda n: n, lambda d: [d.table.get(n) for n in range(ENTRIES)]),
     "looked for": (Shape.KEY, lambda n: n, lambda d: [n for n in range(ENTRIES) if n in d.base]),
@@ -97,6 +105,25 @@ def test_reading_over_a_damaged_file_is_an_error_and_never_shorter(reading: str,
     damaged.keyspace.close()  # although it cannot flush
     assert damaged.keyspace.folder is not None
     assert not damaged.keyspace.folder.exists()
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_file_that_a_restore_wrote_is_an_error_of_the_next_full_snapshot(how: str, tmp_path: Path) -> None:
+    keyspace = RocksDBKeyspace(128, SMALL, lambda: tmp_path)
+    state = OperatorState("my operator", 128, keyspace)
+    keys = sorted(range(50_000), key=canonical)
+    (table,) = [
+        TableDelta(operator="my operator", name="my state", kind="value", full=True, keys=keys,
+                   key_groups=[key_group(key, 128) for key in keys], values=[f"value {key}" for key in keys])
+    ]  # fmt: skip
+    state.restore(decode_columns(encode([table], meta={}), source="test")[1][0], range(128))
+    state.restored()
+    assert keyspace.folder is not None
+    (file,) = keyspace.folder.glob("*.sst")
+    file.write_bytes(DAMAGES[how](file.read_bytes()))
+    with pytest.raises(StorageError, match=r"'my state' of operator 'my operator'.*\.sst"):
+        list(state.freeze(700))
+    keyspace.close()
 
 
 def test_compaction_over_a_damaged_file_is_an_error_of_the_next_write(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.types import Row
+from penstock.state.bulk_keys import key_groups_in_bulk
 from penstock.state.column_keys import key_groups_of_columns
 from penstock.state.keys import UnsupportedKeyError, canonical, key_group, key_group_range, subtask_of
 
@@ -108,3 +109,37 @@ def test_columns_of_any_type_hash_like_the_value_or_the_tuple(
     listed = [column.to_pylist() for column in columns]
     keys = listed[0] if len(listed) == 1 else list(zip(*listed, strict=True))
     assert key_groups_of_columns(columns, 128).tolist() == [key_group(key, 128) for key in keys]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [(n * 7919) % 100_003 - 50_000 for n in range(1000)],
+        [2**63 - 1, -(2**63), 0, -1] * 50,
+        [f"user-{n}" * (n % 40) for n in range(500)],
+        ["", "ä", "日本", "\U0001f600", "\0"] * 30,
+    ],
+)
+def test_key_groups_in_bulk_are_those_of_each_key(keys: list[Any]) -> None:
+    for limit in (1, 7, 128, 32_768):
+        found = key_groups_in_bulk(keys, limit)
+        assert found is not None
+        assert found.tolist() == [key_group(key, limit) for key in keys]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [True, False] * 50,
+        [1, True] * 50,
+        [*range(100), None],
+        [*range(100), 2**63],
+        [*range(100), 1.5],
+        ["a", "\ud800"] * 50,
+        [*map(str, range(100)), 7],
+        [(1, 2)] * 100,
+        [1, 2, 3],
+    ],
+)
+def test_key_groups_in_bulk_are_those_of_each_key_or_none(keys: list[Any]) -> None:
+    assert key_groups_in_bulk(keys, 128) is None
