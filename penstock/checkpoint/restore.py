@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from penstock.checkpoint.manifest import FileState, Manifest, StateHandle, TaskState
 from penstock.errors import StorageError
@@ -16,6 +18,7 @@ from penstock.state.operator_lists import ENGINE_UNION, OPERATOR_KINDS, UNION, D
 from penstock.state.snapshot import SnapshotContents
 from penstock.state.snapshot_file import TableDelta
 
+_AHEAD_BYTES: Final = 64 << 20
 _CHANNEL_KIND = "channel"  # a table of its own: number on the way → (channel, event)
 
 
@@ -40,8 +43,9 @@ def encode_contents(contents: SnapshotContents, compression: str | None = None) 
 
 
 def decode_contents(data: bytes, source: str) -> SnapshotContents:
-    """Reads what `encode_contents` wrote; `source` names the file in errors."""
-    meta, tables = snapshot_file.decode(data, source=source)
+    """Reads what `encode_contents` wrote; `source` names the file in errors. Keyed state stays in columns until somebody looks."""
+    meta, tables = snapshot_file.decode_columns(data, source=source)
+    tables = [table.decoded() if table.kind in OPERATOR_KINDS else table for table in tables]
     return SnapshotContents(
         tables=[table for table in tables if table.kind != _CHANNEL_KIND],
         gate=meta["gate"],
@@ -57,7 +61,7 @@ def decode_contents(data: bytes, source: str) -> SnapshotContents:
 
 
 def contents_of(
-    manifest: Manifest, graph: ExecutionGraph, task: TaskId, read: Callable[[StateHandle], bytes]
+    manifest: Manifest, graph: ExecutionGraph, task: TaskId, read: Callable[[StateHandle], bytes], *, readers: int = 1
 ) -> Iterator[SnapshotContents]:
     """`contents_for` a task of a job."""
     vertex = graph.vertex(task)
@@ -69,6 +73,7 @@ def contents_of(
         parallelism=vertex.parallelism,
         lineage=graph.lineage(vertex.id),
         read=read,
+        readers=readers,
     )
 
 
@@ -81,19 +86,22 @@ def contents_for(
     parallelism: int,
     lineage: Lineage,
     read: Callable[[StateHandle], bytes],
+    readers: int = 1,
 ) -> Iterator[SnapshotContents]:
     """The snapshots a subtask restores from, oldest first per old subtask. `operators` are those of its vertex: they may
     have been chained otherwise when the checkpoint was taken.
 
     With unchanged parallelism only its own files are read, and the others' if there are union lists or if its senders are not
     who they were: then it must know how far event time was in each of them. Otherwise all of the vertex's: keyed entries
-    are filtered by key group when they are loaded, list state is dealt out element by element, union state goes to everyone.
+    are filtered by key group when they are loaded, list state is dealt out element by element, union state goes to everyone, and
+    who reads it finds out which of the records that were on the way are its own (`moved_from`).
     """
+    operators = list(operators)
     mine = _tasks_of(manifest, state_id, set(operators))
     same = [t for t in mine if t.vertex == state_id and t.parallelism == parallelism and t.subtask == subtask]
     if same and all(t.vertex == state_id for t in mine):
         last: SnapshotContents | None = None
-        for contents in chain_contents(same[0], read):
+        for contents in chain_contents(same[0], read, readers):
             if last is not None:
                 yield last
             last = contents
@@ -101,20 +109,20 @@ def contents_for(
         changed = last is not None and last.gate is not None and not is_of(last.gate, lineage)
         for task in mine if union or changed else same:  # in the same order for everyone
             if task is not same[0]:
-                yield from (_shared(contents, changed) for contents in chain_contents(task, read))
+                yield from (_shared(contents, changed) for contents in chain_contents(task, read, readers))
             elif last is not None:
                 yield last
         return
     dealer = Dealer(subtask, parallelism)
     for task in mine:
-        for contents in chain_contents(task, read):
-            if contents.channel_state:
+        for contents in chain_contents(task, read, readers):
+            if contents.channel_state and (task.operators or ())[:1] != tuple(operators[:1]):
                 raise StorageError(
                     f"checkpoint {manifest.checkpoint_id} holds {len(contents.channel_state)} events that were on the way to "
-                    f"{task.vertex}/{task.subtask} (it is unaligned), and that vertex now has another parallelism or is gone: "
-                    "resume with the same parallelism, take an aligned checkpoint, and rescale from that one"
+                    f"{task.vertex}/{task.subtask} (it is unaligned), and that vertex begins with another operator now or is gone: "
+                    "resume with the same chains, take a savepoint, and go on from that one"
                 )
-            yield replace(contents, tables=dealer.share(task.subtask, contents.tables))
+            yield replace(contents, tables=dealer.share(task.subtask, contents.tables), moved_from=task.subtask)
 
 
 def _tasks_of(manifest: Manifest, state_id: str, operators: set[str]) -> list[TaskState]:
@@ -124,15 +132,18 @@ def _tasks_of(manifest: Manifest, state_id: str, operators: set[str]) -> list[Ta
     return [t for t in manifest.tasks if t.vertex == state_id] or list(manifest.tasks)
 
 
-def chain_contents(task: TaskState, read: Callable[[StateHandle], bytes]) -> Iterator[SnapshotContents]:
+def chain_contents(
+    task: TaskState, read: Callable[[StateHandle], bytes], readers: int = 1
+) -> Iterator[SnapshotContents]:
     """A full snapshot and its deltas, one file at a time: the state may be larger than memory. Of each operator list the
-    newest counts, and comes with the last file; of the gate and the channels the last."""
+    newest counts, and comes with the last file; of the gate and the channels the last. `readers`: `read` may be called from so
+    many threads at once."""
     lists: dict[tuple[str, str], TableDelta] = {}
-    for index, handle in enumerate(task.handles):
+    for index, (handle, data) in enumerate(_read_ahead(task.handles, read, readers)):
         source = (
             handle.path if isinstance(handle, FileState) else f"manifest (inline state of {task.vertex}/{task.subtask})"
         )
-        contents = decode_contents(read(handle), source)
+        contents = decode_contents(data, source)
         for table in contents.tables:
             if table.kind in OPERATOR_KINDS:
                 lists[table.operator, table.name] = table
@@ -143,6 +154,33 @@ def chain_contents(task: TaskState, read: Callable[[StateHandle], bytes]) -> Ite
             contents.gate = None
             contents.channel_state = []
         yield contents
+
+
+def _read_ahead(
+    handles: Sequence[StateHandle], read: Callable[[StateHandle], bytes], readers: int
+) -> Iterator[tuple[StateHandle, bytes]]:
+    """Every file, in order, while the next ones are fetched: as many as there are readers, and no more than so many bytes."""
+    if readers == 1 or sum(not handle.inline for handle in handles) < 2:
+        yield from ((handle, read(handle)) for handle in handles)
+        return
+    with ThreadPoolExecutor(readers, "penstock-restore") as pool:
+        coming: deque[tuple[StateHandle, Future[bytes]]] = deque()
+        try:
+            for handle in handles:
+                while coming and (len(coming) > readers or _size(handle, coming) > _AHEAD_BYTES):
+                    first, data = coming.popleft()
+                    yield first, data.result()
+                coming.append((handle, pool.submit(read, handle)))
+            while coming:
+                first, data = coming.popleft()
+                yield first, data.result()
+        finally:
+            for _, data in coming:
+                data.cancel()
+
+
+def _size(handle: StateHandle, coming: Iterable[tuple[StateHandle, Any]]) -> int:
+    return handle.size + sum(one.size for one, _ in coming)
 
 
 def _shared(contents: SnapshotContents, changed: bool) -> SnapshotContents:

@@ -19,6 +19,7 @@ from penstock.errors import CorruptSnapshotError, NoCheckpointError, PenstockErr
 from penstock.state import snapshot_file
 from penstock.state.backend import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.state.keys import key_group
+from penstock.state.list_table import LIST_KINDS, joined
 from penstock.state.operator_lists import ABOUT_STATES, BROADCAST, OPERATOR_KINDS
 from penstock.state.panes import PANES, block_rows
 from penstock.state.snapshot_file import TableDelta
@@ -160,10 +161,12 @@ def read_state(
 
 
 def merge(tables: Iterable[TableDelta]) -> dict[tuple[Any, Any], tuple[int, Any]]:
-    """A full snapshot and its deltas as one: (key, namespace) → (key group, value). A map is one value, however it was
-    written."""
+    """A full snapshot and its deltas as one: (key, namespace) → (key group, value). A map or a list is one value, however it
+    was written."""
     merged: dict[tuple[Any, Any], tuple[int, Any]] = {}
+    lists = False
     for table in tables:
+        lists = table.kind in LIST_KINDS
         namespaces = table.namespaces or [None] * len(table)
         map_keys = table.map_keys
         for index, (group, key, namespace) in enumerate(zip(table.key_groups, table.keys, namespaces, strict=True)):
@@ -172,6 +175,8 @@ def merge(tables: Iterable[TableDelta]) -> dict[tuple[Any, Any], tuple[int, Any]
             if map_keys is not None:
                 found = merged.get(entry)
                 value = {} if found is None else found[1]
+                if lists and type(value) is list:  # written whole before
+                    value = {0: value}
                 if gone:
                     value.pop(map_keys[index], None)
                 else:
@@ -181,6 +186,8 @@ def merge(tables: Iterable[TableDelta]) -> dict[tuple[Any, Any], tuple[int, Any]
                 merged.pop(entry, None)
             else:
                 merged[entry] = (int(group), value)
+    if lists:
+        return {e: (g, joined(v) if type(v) is dict else v) for e, (g, v) in merged.items()}
     return merged
 
 

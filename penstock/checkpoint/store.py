@@ -24,9 +24,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.checkpoint import history, layout, manifest_file, savepoint
+from penstock.checkpoint.local_copies import LocalCopies
 from penstock.checkpoint.manifest import WHAT_TO_DO, FileState, InlineState, Manifest, StateHandle
 from penstock.checkpoint.ownership import SEAL, Ownership, StartPermit
 from penstock.checkpoint.storage import FileMissingError, Storage
@@ -85,17 +86,22 @@ class KeptAll:
     reason: str
 
 
+READERS: Final = 4  # of one subtask that restores: a store may be slow to answer
+
+
 class CheckpointStore:
     """Used by one driver; every method may be repeated after a failure at any point."""
 
-    def __init__(self, storage: Storage, retained: int) -> None:
+    def __init__(self, storage: Storage, retained: int, local: LocalCopies | None = None, *, readers: int = 1) -> None:
+        """`local`: where copies of state files are that need not be fetched. `readers`: from how many threads a restore reads."""
         if retained < 1:
             raise ValueError(f"at least one checkpoint must be retained, not {retained}")
         self.storage = storage
-        self.retained = retained
+        self.retained, self.local, self.readers = retained, local, readers
         # A write that decides about the history has failed, and the store may still carry it out: whoever goes on must do so as
         # another generation, for which it is an orphan.
         self.in_doubt = False
+        self._known: dict[str, tuple[bytes, Manifest]] = {}  # by path: files as they were seen, and what is in them
 
     def begin(self, ownership: Ownership, checkpoint: CheckpointId | None) -> StartPermit:
         """The owner goes on behind `checkpoint`, None: from nothing. From now on nobody resumes from a later checkpoint of
@@ -156,7 +162,10 @@ class CheckpointStore:
             raise CorruptSnapshotError(
                 f"{self._source(path)}: there is no such checkpoint; completed are {self.completed()}"
             ) from error
-        manifest = manifest_file.decode(data, source=self._source(path))
+        seen, manifest = self._known.get(path, (b"", None))
+        if manifest is None or seen != data:  # decoding those of a thousand tasks takes a tenth of a second
+            manifest = manifest_file.decode(data, source=self._source(path))
+            self._known[path] = data, manifest
         if manifest.checkpoint_id != checkpoint:
             raise CorruptSnapshotError(
                 f"{self._source(path)}: is the manifest of checkpoint {manifest.checkpoint_id}; put the files back "
@@ -219,6 +228,8 @@ class CheckpointStore:
         """A snapshot's bytes, exactly as written; CorruptSnapshotError naming the file otherwise."""
         if isinstance(handle, InlineState) or savepoint.is_external(handle):
             return savepoint.read_absolute(handle)
+        if self.local is not None and (copy := self.local.get(handle)) is not None:
+            return copy
         try:
             data = self.storage.get(handle.path)
         except FileMissingError as error:
@@ -237,6 +248,8 @@ class CheckpointStore:
                 f"{self._source(path)} exists with other content: another attempt uses the same name; "
                 "this attempt must give up and a new one, with its own name, start again"
             )
+        if self.local is not None:
+            self.local.put(path, data)
         return FileState(path=path, size=len(data), crc32=zlib.crc32(data))
 
     def subsume(self, start: StartPermit) -> Subsumed | KeptAll:
@@ -274,6 +287,7 @@ class CheckpointStore:
         subsumed = [c for c in completed if c < newest and c not in retained]
         for checkpoint in subsumed:
             self.storage.delete(layout.checkpoint_manifest(checkpoint))
+            self._known.pop(layout.checkpoint_manifest(checkpoint), None)
             claimed = manifests[checkpoint].claimed_savepoint
             # The job was given it to keep: it goes with the last checkpoint that needs it. An orphan's may be another's as well.
             if claimed is not None and checkpoint not in orphans:

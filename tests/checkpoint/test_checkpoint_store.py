@@ -412,3 +412,27 @@ def _fails(store: CheckpointStore) -> bool:
 def test_retaining_nothing_is_refused(storage: ObjectStorage) -> None:
     with pytest.raises(ValueError, match="at least one"):
         CheckpointStore(storage, retained=0)
+
+
+def test_a_manifest_is_decoded_once_as_long_as_its_file_stays_what_it_was(
+    storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(storage, retained=3)
+    for checkpoint in (1, 2):
+        commit(store, manifest(checkpoint))
+    decoded: list[str] = []
+    decode = manifest_file.decode
+
+    def counted(data: bytes, *, source: str) -> Manifest:
+        decoded.append(source)
+        return decode(data, source=source)
+
+    monkeypatch.setattr(manifest_file, "decode", counted)
+    for _ in range(3):
+        subsume(store)
+    assert len(decoded) == 2
+    storage.put(layout.checkpoint_manifest(1), b"{ damaged")
+    with pytest.raises(CorruptSnapshotError, match="chk-1"):
+        store.load(1)
+    storage.put(layout.checkpoint_manifest(1), manifest_file.encode(manifest(1, generation=7)))
+    assert store.load(1).generation == 7

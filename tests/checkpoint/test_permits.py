@@ -228,7 +228,7 @@ def test_a_driver_that_is_replaced_before_it_looks_for_what_is_staged_discards_n
 
 def test_a_driver_that_is_replaced_before_it_looks_for_staged_files_discards_none(tmp_path: Path) -> None:
     committer = FileSink.text(tmp_path).create_committer("sink")
-    staged = tmp_path / staging_folder("sink") / "00000001-0-x"
+    staged = tmp_path / staging_folder("sink", "") / "00000001-0-x"
     staged.parent.mkdir(parents=True)
     staged.write_text("promised")
 

@@ -569,7 +569,7 @@ def _take_back(job: Path, files: Path) -> tuple[int, frozenset[str]]:
     for staged in unpack_committables(newest.committables["files-sink"], sink="files-sink"):
         (files / staged.staged).parent.mkdir(parents=True, exist_ok=True)
         (files / staged.final).rename(files / staged.staged)
-    (files / "_commits" / f"{newest.epoch}.json").unlink()
+    next((files / "_commits").glob(f"{newest.epoch}-*.json")).unlink()
     promised = unpack_committables(newest.committables["transactions-sink"], sink="transactions-sink")
     return int(newest.epoch), frozenset(pickle.loads(one.transaction)["id"] for one in promised)
 
