@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, type_of_arrow
 from penstock.common.types import Row, RowKind
 from penstock.errors import PenstockError, shorten
 from penstock.records import Block, Columns, Rows, TimestampArray
@@ -28,6 +29,11 @@ def column_values(column: pa.Array) -> list[Any]:
         return strings
     listed: list[Any] = column.to_pylist()
     return listed
+
+
+def _declared_values(column: pa.Array, kind: TypeInformation) -> list[Any]:
+    values = column_values(column)
+    return [kind.from_internal_type(value) for value in values] if kind.need_conversion() else values
 
 
 def column_of(batch: pa.RecordBatch, name: str, where: str) -> pa.Array:
@@ -91,9 +97,11 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
     if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
         types = type_info.get_field_types()
         if len(types) == len(names) and any(t.need_conversion() for t in types):
-            structs = block.batch.to_struct_array().to_pylist()
-            return Rows([type_info.from_internal_type(struct) for struct in structs], timestamps)
-    columns = [column_values(column) for column in block.batch.columns]
+            names = type_info.get_field_names()
+            columns = [_declared_values(column, t) for column, t in zip(block.batch.columns, types, strict=True)]
+            made: list[Any] = list(zip(*columns, strict=True))
+            return Rows(made if isinstance(type_info, TupleTypeInfo) else named_rows(names, columns), timestamps)
+    columns = [_declared_values(column, type_of_arrow(column.type)) for column in block.batch.columns]
     if isinstance(type_info, TupleTypeInfo):
         values: list[Any] = list(zip(*columns, strict=True))
     elif type_info is not None and not isinstance(type_info, RowTypeInfo) and len(columns) == 1:
@@ -106,15 +114,14 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
 def named_rows(names: list[str], columns: list[list[Any]]) -> list[Any]:
     """What `_create_row` gives for each row, without its calls: this runs once per record. The rows share one list of
     names, which rows replace (`set_field_names`) and never change."""
-    new, insert = Row.__new__, RowKind.INSERT
-    rows: list[Any] = []
-    append = rows.append
-    for values in zip(*columns, strict=True):
-        row = new(Row)
+    if not columns:
+        return []
+    insert = RowKind.INSERT
+    rows: list[Any] = list(map(Row.__new__, repeat(Row, len(columns[0]))))
+    for row, values in zip(rows, map(list, zip(*columns, strict=True)), strict=True):
         row._fields = names
-        row._values = list(values)
+        row._values = values
         row._row_kind = insert
-        append(row)
     return rows
 
 

@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.common.arrow_values import arrow_value, is_other
+
 _NOTHING: Final = type(None)
 _t: Final = pa.types
 _SEQUENCES: Final = frozenset({list, tuple, np.ndarray})
@@ -38,7 +40,9 @@ class DoesNotFit(ValueError):
 
 def exact_array(values: Sequence[Any], kind: pa.DataType, *, checked: bool = False) -> pa.Array:
     """`pa.array(values, kind)`, or an error that names the first value that would not be the same afterwards. `checked`: the
-    values are known to fit."""
+    values are known to fit. In the place of a struct a Row will do."""
+    if is_other(kind):
+        values = [arrow_value(value, kind) for value in values]
     if not checked:
         check_exact(values, kind)
     try:

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import PenstockError
 from penstock.records.arrow_columns import plain
+from penstock.records.dense_groups import grouped_densely
 
 Finish: TypeAlias = Callable[[pa.Array], pa.Array]
 
@@ -70,22 +71,30 @@ def grouped(
     table: pa.Table, by: Sequence[str], wanted: Sequence[tuple[str | None, str]]
 ) -> tuple[list[pa.Array], list[pa.Array]]:
     """The distinct keys, and for each of `wanted` (a column, or None: the rows themselves; a function) its results."""
-    columns = {name: table.column(name) for name in by}
-    asked: list[tuple[Any, str]] = []
+    keys = [table.column(name) for name in by]
+    asked: list[tuple[pa.Array | None, str]] = []
     finishes: list[Finish] = []
-    for index, (column, function) in enumerate(wanted):
-        if column is None:
-            asked.append(([], function))
-            finishes.append(_as_it_is)
-            continue
-        prepared, finish = _prepared(_one(table.column(column)), function)
-        columns[f"of {index}"] = prepared
-        asked.append((f"of {index}", function))
+    for column, function in wanted:
+        prepared, finish = (None, _as_it_is) if column is None else _prepared(_one(table.column(column)), function)
+        asked.append((prepared, function))
         finishes.append(finish)
-    result = pa.table(columns).group_by(list(by), use_threads=False).aggregate(asked)
+    found, made = grouped_densely(keys, asked) or _grouped_by_hash(keys, asked)
+    return found, [finish(array) for finish, array in zip(finishes, made, strict=True)]
+
+
+def _grouped_by_hash(
+    keys: Sequence[pa.ChunkedArray], asked: Sequence[tuple[pa.Array | None, str]]
+) -> tuple[list[pa.Array], list[pa.Array]]:
+    columns = {f"by {index}": key for index, key in enumerate(keys)}
+    by = list(columns)
+    wanted: list[tuple[Any, str]] = []
+    for index, (column, function) in enumerate(asked):
+        if column is not None:
+            columns[f"of {index}"] = column
+        wanted.append(([] if column is None else f"of {index}", function))
+    result = pa.table(columns).group_by(by, use_threads=False).aggregate(wanted)
     arrays = [_one(column) for column in result.columns]  # keys, then results in the order they were asked for
-    results = [finish(array) for finish, array in zip(finishes, arrays[len(by) :], strict=True)]
-    return arrays[: len(by)], results
+    return arrays[: len(by)], arrays[len(by) :]
 
 
 def unified(batches: Sequence[pa.RecordBatch]) -> pa.Table:

@@ -16,9 +16,12 @@ from penstock.records import Block, Columns, Rows
 
 BLOCK_BYTES: Final = 16 << 20
 
+FIRST_LOOK: Final = 64  # few, until it is known how large they are
 _SAMPLE: Final = 8  # values looked at
 _STEP: Final = 2048  # values gathered between two looks
 _DEEP: Final = 3  # containers in containers
+
+_FLAT: Final = frozenset({int, float, bool, str, bytes, type(None)})
 
 T = TypeVar("T")
 
@@ -38,6 +41,8 @@ def _size(value: Any, deep: int) -> int:
         return 8
     if kind is str or kind is bytes:
         return len(value)
+    if kind is tuple and _FLAT.issuperset(map(type, value)):  # most records: without a step in Python for each field
+        return sum(map(sys.getsizeof, value))
     if not deep:
         return sys.getsizeof(value, 64)
     if isinstance(value, tuple | list):
@@ -101,6 +106,14 @@ def gathered(values: Iterable[T], records: int, limit: int = BLOCK_BYTES) -> Ite
         step = max(1, min(_STEP, fitting))
     if part:
         yield part
+
+
+def next_look(values: Sequence[Any], records: int, limit: int = BLOCK_BYTES) -> int:
+    """For who gathers a block one by one: at how many values to look again; 0 if it is full. The first look is due at
+    `FIRST_LOOK` values."""
+    count = len(values)
+    fitting = limit * count // max(about(values), 1)
+    return 0 if count >= min(records, fitting) else min(count + _STEP, records, fitting)
 
 
 def within(sizes: Iterable[int], limit: int = BLOCK_BYTES) -> int:

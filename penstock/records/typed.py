@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -259,7 +260,8 @@ def _fields(type_info: RowTypeInfo | TupleTypeInfo) -> Convert:
         else:
             records = [cells(position, value, type_info, names, only_inserts) for position, value in enumerate(values)]
             right = False
-        columns = list(zip(*records, strict=True)) if names else []
+        # Not zip(*records): that makes an iterator for each record.
+        columns = [tuple(map(itemgetter(at), records)) for at in range(len(names))]
         converted = []
         for name, part, column in zip(names, parts, columns, strict=True):
             try:

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.common.typeinfo import TypeInformation, row_type_of
+from penstock.common.typeinfo import TypeInformation
 from penstock.common.watermark_strategy import ColumnTimestampAssigner, WatermarkStrategy
 from penstock.errors import JobDefinitionError
+from penstock.runtime.epochs.arrow_schema import arrow_schema, row_type
 from penstock.runtime.epochs.job import SparkSource
 
 
@@ -38,8 +38,8 @@ def spark_source(
     if timestamp is not None:
         strategy = strategy.with_timestamp_assigner(ColumnTimestampAssigner(timestamp))
     # As Spark hands them to Python: instants in the zone of the session.
-    schema = to_arrow_schema(frame.schema, timezone=frame.sparkSession.conf.get("spark.sql.session.timeZone"))
-    type_info = row_type_of(schema)
+    zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
+    type_info = row_type(arrow_schema(frame.schema, zone))
     source = SparkSource(frame=frame, split=split, bounded=bounded, forgets=forgetting(frame))
     return source, strategy, type_info
 
