@@ -31,9 +31,11 @@ class StreamNode:
     stateful: bool = False
     output_type: Any = None
     side_types: dict[str, Any] = field(default_factory=dict)  # of side outputs that declare one
+    buffer_timeout_ms: int | None = None  # of what it sends; -1: full blocks only; None: as the job has it
     description: str = ""
     location: str = ""  # file:line of the call in the user's program, if known
     columnar: bool = False  # works on whole columns
+    reads: tuple[str, ...] | None = None  # of columns that come to it these only; None: any
     why_rows: str = ""  # could be columnar, but is not
 
     @property

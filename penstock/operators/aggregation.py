@@ -51,6 +51,11 @@ class PartialAggregation:
         """The partial results that are kept, in the order of columns."""
         return partial_names(self._partials)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that matter."""
+        return tuple(dict.fromkeys([*self.keys, *self._columns]))
+
     def columns_in(self, type_info: TypeInformation | None) -> dict[str, str] | None:
         """The types of key columns and aggregated columns, where the program declares them."""
         if not isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):

@@ -15,6 +15,7 @@ from penstock.common.values import ATOMS, own
 from penstock.functions.window import EventTimeTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.functions.window.windows import TimeWindow, last_timestamp
 from penstock.operators.window_context import ALL_KEY
+from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING, OverlayTable
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class AlignedWindows:
         assigner: Any = operator.assigner
         self._operator = operator
         self._table = table
+        self._lists = table if isinstance(table, ListTable) else None
         self._contents = operator.contents
         self._size: int = assigner._size
         self._slide: int = getattr(assigner, "_slide", self._size)
@@ -128,22 +130,26 @@ class AlignedWindows:
             operator.late(value, timestamp)
 
     def _load(self, key: Any, start: int) -> Any:
-        """Contents stored by earlier blocks. Timers are registered here, once per pane and block, also for a pane that
-        has contents: after a rescale the watermark may be behind the one at which the pane fired."""
+        """Contents stored by earlier blocks; those that are lists are only added to, so a block begins without. Timers are
+        registered here, once per pane and block, also for a pane that has contents: after a rescale the watermark may be
+        behind the one at which the pane fired."""
         namespace = (start, self._end(start))
         end = last_timestamp(namespace[1])
         timers = self._operator.ctx.state.event_timers
         timers.register(end, key, namespace)
         if self._lateness and end + self._lateness < MAX_LONG_VALUE:
             timers.register(end + self._lateness, key, namespace)
-        return self._table.get((key, namespace))
+        return MISSING if self._lists is not None else self._table.get((key, namespace))
 
     def _store(self) -> None:
-        overlay = self._table.overlay
+        lists, overlay = self._lists, self._table.overlay
         for start, pane in self._open.items():
             namespace = (start, self._end(start))
             for key, contents in pane.items():
-                overlay[(key, namespace)] = contents
+                if lists is None:
+                    overlay[(key, namespace)] = contents
+                else:
+                    lists.extend((key, namespace), contents)
         self._open = {}
 
     def on_timer(self, timestamp: int, namespace: tuple[int, int]) -> None:
@@ -151,12 +157,10 @@ class AlignedWindows:
         operator, end = self._operator, last_timestamp(namespace[1])
         entry = (operator.ctx.state.current_key, namespace)
         if timestamp == end:
-            contents = self._table.get(entry)
+            contents = self._table.get(entry) if self._lists is None else self._lists.peek(entry)
             if contents is not MISSING:
                 if operator.function is None:
-                    collector = operator.collector
-                    collector.main.extend(self._contents.inputs(contents))
-                    collector.stamps.append(end)
+                    operator.collector.give(self._contents.inputs(contents), end)
                 else:
                     operator.evaluate(contents, TimeWindow(*namespace), namespace)
         if timestamp == (min(end + self._lateness, MAX_LONG_VALUE) if self._lateness else end):

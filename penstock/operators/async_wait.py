@@ -28,7 +28,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.functions.asynchronous import AsyncFunctionDescriptor
 from penstock.operators.async_requests import AsyncRequests, Batch
 from penstock.operators.base import Operator
-from penstock.protocol.events import MIN_WATERMARK
+from penstock.protocol.events import MIN_WATERMARK, LatencyMarker
 from penstock.records import Block
 from penstock.records.convert import to_rows
 
@@ -50,7 +50,12 @@ class _Idle:
     idle: bool
 
 
-_Entry: TypeAlias = _Asked | _Mark | _Idle
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    marker: LatencyMarker
+
+
+_Entry: TypeAlias = _Asked | _Mark | _Idle | _Passing
 
 _UNANSWERED: Final = "unanswered"  # (value, timestamp)
 _WATERMARK: Final = "watermark"  # that those behind have heard of, while records wait
@@ -145,6 +150,10 @@ class AsyncWaitOperator(Operator):
         self._queue.append(_Idle(idle))
         self._forward()
 
+    def on_marker(self, marker: LatencyMarker) -> None:
+        self._queue.append(_Passing(marker))
+        self._forward()
+
     def end_epoch(self) -> None:
         self._forward(wait=not self.ctx.by_clock)
 
@@ -169,6 +178,8 @@ class AsyncWaitOperator(Operator):
                     super().on_watermark(timestamp)
                 case _Idle(idle):
                     super().on_idle(idle)
+                case _Passing(marker):
+                    super().on_marker(marker)
 
     def _complete(self, batch: Batch, wait: bool) -> bool:
         if wait:
@@ -184,6 +195,8 @@ class AsyncWaitOperator(Operator):
     def _send_answered(self) -> None:
         """What has been answered up to the next watermark."""
         for entry in self._queue:
+            if isinstance(entry, _Passing):
+                continue
             if not isinstance(entry, _Asked):
                 return
             answered = []

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 from penstock.errors import PenstockError, UserFunctionError, in_words, shorten
 from penstock.operators import checkpointing
-from penstock.protocol.events import MIN_WATERMARK
+from penstock.operators.latency import Latency
+from penstock.protocol.events import MIN_WATERMARK, LatencyMarker
 from penstock.records import Block, Rows
 from penstock.state.backend import OperatorState
 from penstock.state.specification import Specification
@@ -38,6 +39,9 @@ class Output(Protocol):
     def idle(self, idle: bool) -> None:
         """Passes a change between idle and active on."""
 
+    def marker(self, marker: LatencyMarker) -> None:
+        """Passes a latency marker on."""
+
 
 @dataclass(slots=True, kw_only=True)
 class OperatorMetrics:
@@ -50,6 +54,7 @@ class OperatorMetrics:
     gauges: dict[str, Callable[[], float]] = field(default_factory=dict)
     # Of a source that is aligned with others: the watermark of each split, and whether it is idle.
     splits: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    latency: dict[str, Latency] = field(default_factory=dict)  # by source, of markers that have come here
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +76,7 @@ class OperatorContext:
     block_size: int
     processing_time: Callable[[], int]
     restored_checkpoint: Callable[[], int | None] = lambda: None  # the epoch whose end the state in here is from
+    clock_ms: Callable[[], float] = lambda: 0.0  # the machine's, for latency markers
     storage: Storage | None = None  # the job folder, where sinks may stage output
     by_clock: bool = False  # periodic watermarks and idleness follow the clock (`on_interval`), not the ends of epochs
 
@@ -88,6 +94,7 @@ class Operator(ABC):
 
     # For the plan. `columnar`: given columns, it makes no Python object of a record. `gives`: what leaves it.
     columnar: bool = False
+    reads: tuple[str, ...] | None = None  # the only columns it looks at, or hands on; None: any
     gives: Literal["rows", "columns", "what it gets"] = "rows"
 
     def __init__(self) -> None:
@@ -184,6 +191,11 @@ class Operator(ABC):
         self.idle = idle
         self.ctx.output.idle(idle)
 
+    def on_marker(self, marker: LatencyMarker) -> None:
+        """A latency marker has come, behind the records before it; passed on by default."""
+        self.note_marker(marker)
+        self.ctx.output.marker(marker)
+
     def end_input(self) -> None:  # noqa: B027 - optional hook
         """All input has ended (after the final watermark): emit what is left."""
 
@@ -192,6 +204,13 @@ class Operator(ABC):
         return None
 
     # ---------------------------------------------------------------- helpers
+
+    def note_marker(self, marker: LatencyMarker) -> None:
+        """The marker has been so long on its way here."""
+        latency = self.ctx.metrics.latency
+        if marker.source not in latency:
+            latency[marker.source] = Latency()
+        latency[marker.source].add(max(0.0, self.ctx.clock_ms() - marker.at_ms))
 
     def emit(self, values: list[Any], timestamps: list[int | None] | None) -> None:
         """Sends records on as a block; an empty list sends nothing."""

@@ -25,7 +25,7 @@ from penstock.operators.two_inputs import BroadcastOperator, TwoInputOperator
 from penstock.operators.watermarks import WatermarkOperator
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_context import ALL_KEY
-from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
+from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK, LatencyMarker
 from penstock.records import Block, Rows
 from penstock.records.convert import to_rows
 from penstock.state.backend import NO_KEY
@@ -99,6 +99,9 @@ class _KeyOutput:
 
     def idle(self, idle: bool) -> None:
         """Nothing waits for a watermark before the end."""
+
+    def marker(self, marker: LatencyMarker) -> None:
+        """None comes here: the operator around this one sends it on."""
 
 
 class BatchOperator(Operator):
@@ -224,7 +227,7 @@ class BatchOperator(Operator):
             finally:  # the state outlives a failed attempt
                 state.event_timers.closed = state.processing_timers.closed = False
             state.current_key = NO_KEY
-            inner.collector.flush(inner)
+            inner.collector.flush()
             inner.current_watermark = MIN_WATERMARK
 
 

@@ -121,6 +121,7 @@ class SelectOperator(Operator):
         """`positions` of the columns in a declared type, whose records may be tuples without names."""
         super().__init__()
         self.columns = tuple(columns)
+        self.reads = tuple(dict.fromkeys(columns))
         self.names = None if names is None else tuple(names)
         self.positions = None if positions is None else tuple(positions)
 

@@ -1,7 +1,10 @@
 """Window aggregation over columnar streams: no Python object per record, no lookup per key.
 
-    block ─▶ late? ─▶ ended windows: fire once per record ─▶ group by (pane, key) ─▶ append one small block per pane
+    block ─▶ late? ─▶ ended windows: fire once per record ─▶ gather
+    gathered ─▶ group by (pane, key) ─▶ append one block per pane       when there are many, before a window fires, at a barrier
     panes of a window ─▶ merge ─▶ finish ─▶ one block, sorted by key                      when the watermark passes its end
+
+Grouping costs what the groups cost, and of few records with many keys each is a group of its own: so records are gathered first.
 
 The contract is that of the window operator for rows: the same windows, the same lateness, the same firings of every key in
 the same order, and so an ended window fires once more for each late record within the allowed lateness. Those firings are
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,12 +33,15 @@ from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray
 from penstock.records.arrow_columns import filter_rows
 from penstock.records.convert import require_columns, single_batch
+from penstock.records.sizes import BLOCK_BYTES
 from penstock.state.keys import key_group_range
 from penstock.state.panes import PANES
 from penstock.state.specification import PANES as PANES_HELD
 from penstock.state.specification import Specification
 
 FIRED = "fired-until"
+_GATHERED_ROWS: Final = 1 << 18  # before they are grouped
+_GATHERED_BYTES: Final = BLOCK_BYTES
 
 
 class ColumnarWindowOperator(Operator):
@@ -65,6 +71,7 @@ class ColumnarWindowOperator(Operator):
         self.aggregation = PartialAggregation(keys, aggregates)
         self.late_tag = late_tag
         self.input_type = input_type
+        self.reads = None if late_tag is not None else self.aggregation.reads  # a late record leaves whole
 
     def setup(self, ctx: OperatorContext) -> None:
         super().setup(ctx)
@@ -75,6 +82,9 @@ class ColumnarWindowOperator(Operator):
         self._pending: list[tuple[int, int]] = []  # heap of (fires at, window)
         self._known: set[int] = set()  # the windows in it
         self._drops: list[tuple[int, int]] = []  # heap of (dropped at, pane)
+        self._gathered: list[tuple[pa.Table, TimestampArray]] = []  # records in time that are in no pane yet
+        self._gathered_rows = self._gathered_bytes = 0
+        self._gathered_from = MAX_WATERMARK  # the earliest of them
 
     # ---------------------------------------------------------------- state
 
@@ -141,8 +151,36 @@ class ColumnarWindowOperator(Operator):
             table, stamps = table.filter(pa.array(taken)), stamps[taken]
             if len(stamps) == 0:
                 return
+            lowest = int(stamps.min())
         self._refire(table, stamps)
-        self._add(self._partials(table, stamps))
+        self._gather(table, stamps, lowest, columns.batch.nbytes)
+
+    def _gather(self, table: pa.Table, stamps: TimestampArray, lowest: int, size: int) -> None:
+        if self._gathered and not self._gathered[0][0].schema.equals(table.schema):
+            self._group()
+        self._gathered.append((table, stamps))
+        self._gathered_rows += len(stamps)
+        self._gathered_bytes += size  # of all columns: those that nobody reads are kept in memory by the others
+        self._gathered_from = min(self._gathered_from, lowest)
+        if self._gathered_rows >= _GATHERED_ROWS or self._gathered_bytes >= _GATHERED_BYTES:
+            self._group()
+
+    def end_epoch(self) -> None:
+        self._group()
+
+    def _group(self) -> None:
+        """What was gathered goes to its panes."""
+        if not self._gathered:
+            return
+        tables, times = zip(*self._gathered, strict=True)
+        self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
+        self._gathered_from = MAX_WATERMARK
+        for pane, block in self._partials(pa.concat_tables(tables), np.concatenate(times)):
+            known = pane in self._blocks
+            self._blocks.append(pane, block)
+            if not known:
+                self._watch(pane)
+            self._blocks.compact(pane, self.aggregation.merge)
 
     def _partials(self, table: pa.Table, stamps: TimestampArray) -> list[tuple[int, pa.RecordBatch]]:
         first, last = self.grid.pane(int(stamps.min())), self.grid.pane(int(stamps.max()))
@@ -150,20 +188,13 @@ class ColumnarWindowOperator(Operator):
             return [(first, self.aggregation.group(table))]
         return self.aggregation.group_by_pane(table, self.grid.pane_array(stamps))
 
-    def _add(self, partials: list[tuple[int, pa.RecordBatch]]) -> None:
-        for pane, block in partials:
-            known = pane in self._blocks
-            self._blocks.append(pane, block)
-            if not known:
-                self._watch(pane)
-            self._blocks.compact(pane, self.aggregation.merge)
-
     def _refire(self, table: pa.Table, stamps: TimestampArray) -> None:
         """Before the records are added: fire each window that has ended once per record for it, with the record and all
         that came before it. The watermark stands still during a block, so no window ends in the middle of it."""
         now, grid = self._now(), self.grid
         if not grid.lateness or grid.fires_at(grid.first_end(grid.pane(int(stamps.min())))) > now:
             return
+        self._group()  # what came before
         panes = grid.pane_array(stamps)
         ended: dict[int, list[int]] = {}
         for pane in np.unique(panes).tolist():
@@ -207,6 +238,8 @@ class ColumnarWindowOperator(Operator):
                 heapq.heappush(self._pending, (fires_at, window))
 
     def on_watermark(self, timestamp: int) -> None:
+        if self._gathered and self.grid.fires_at(self.grid.first_end(self.grid.pane(self._gathered_from))) <= timestamp:
+            self._group()
         while self._pending and self._pending[0][0] <= timestamp:
             _, window = heapq.heappop(self._pending)
             self._known.discard(window)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.typeinfo import TypeInformation
@@ -23,6 +23,7 @@ from penstock.functions import ProcessJoinFunction
 from penstock.functions.base import TimeDomain
 from penstock.operators.base import OperatorContext
 from penstock.operators.two_inputs import Call, Selector, TwoInputOperator
+from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING
 from penstock.state.specification import Specification, type_name
 
@@ -81,7 +82,8 @@ class IntervalJoinOperator(TwoInputOperator):
         super().setup(ctx)
         # One entry for each timestamp of a key, so that a snapshot holds what is new and not all that waits; and in
         # order the timestamps that a key has, which is what a record is looked up by.
-        self._records = [ctx.state.table(f"interval-join-{side}", "list", namespaced=True) for side in SIDES]
+        tables = (ctx.state.table(f"interval-join-{side}", "list", namespaced=True) for side in SIDES)
+        self._records = [cast("ListTable", table) for table in tables]
         self._times = ctx.state.table("interval-join-times", "value", namespaced=True)
         self._context = JoinContext()
 
@@ -111,16 +113,13 @@ class IntervalJoinOperator(TwoInputOperator):
     def _keep(self, side: int, value: Any, timestamp: int) -> None:
         state, table = self.ctx.state, self._records[side]
         key = state.current_key
-        waiting = table.get((key, timestamp))
-        if waiting is MISSING:
-            table.put((key, timestamp), [own(value)])
+        new = not table.has((key, timestamp))
+        table.extend((key, timestamp), [own(value)])
+        if new:
             times = self._times.get((key, side))
             times = [] if times is MISSING else times
             insort(times, timestamp)
             self._times.put((key, side), times)
-        else:
-            waiting.append(own(value))
-            table.put((key, timestamp), waiting)
         until = timestamp + max(self._reach[side][1], 0)
         state.event_timers.register(min(until, MAX_LONG_VALUE), key, (side, timestamp))
 

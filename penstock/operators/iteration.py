@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.operators.base import Operator
+from penstock.protocol.events import LatencyMarker
 from penstock.records import Block
 from penstock.records.codec import decode_block, encode_block
 from penstock.records.convert import to_columns, to_rows, travels_as_arrow
@@ -80,6 +81,10 @@ class IterationTail(Operator):
         self._kept.append((self._epoch, len(block), *encode_block(block)))
         if self.send_back is not None:
             self.send_back(self._kept[-1])
+
+    def on_marker(self, marker: LatencyMarker) -> None:
+        """It has come as far as it goes: round the loop it would go for ever."""
+        self.note_marker(marker)
 
     def forget(self, taken: int) -> None:
         """The head gets everything up to the end of epoch `taken` in the epoch that starts: it is no longer ours."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.simple import FunctionOperator
 from penstock.records import Block, Columns, Rows
 from penstock.records.convert import column_values, has_single_floats, to_rows
+from penstock.records.sizes import FIRST_LOOK, next_look
 from penstock.records.typed import Typed
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import normal_key, user_key
@@ -28,16 +29,22 @@ from penstock.state.overlay import MISSING
 from penstock.state.specification import Specification, type_name
 from penstock.state.timers import TimerQueue
 
+ASIDE: Final = object()
+
 
 class Collector:
     """Gathers what a function yields, main and side, so that it travels on as blocks.
 
     A side output is a yielded pair (OutputTag, value), as in PyFlink. What is yielded counts as it is at that moment.
+    A full block leaves at once, also in the middle of a call: memory is bounded by a block, not by what a function yields.
     """
 
-    __slots__ = ("main", "sides", "stamps")
+    __slots__ = ("_operator", "_records", "limit", "main", "sides", "stamps")
 
-    def __init__(self) -> None:
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._records = operator.ctx.block_size
+        self.limit = min(FIRST_LOOK, self._records)  # of `main`, before it is looked at
         self.main: list[Any] = []
         self.stamps: list[int | None] = []
         self.sides: dict[str, tuple[list[Any], list[int | None]]] = {}
@@ -52,15 +59,43 @@ class Collector:
             else:
                 self.main.append(result if type(result) in ATOMS else own(result))
                 self.stamps.append(timestamp)
+                if len(self.main) >= self.limit:
+                    self.look()
+
+    def give(self, results: list[Any], timestamp: int | None) -> None:
+        """Gathers values of the main output that are nobody else's."""
+        self.main += results
+        self.stamps += [timestamp] * len(results)
+        if len(self.main) >= self.limit:
+            self.look()
 
     def side(self, tag: str, value: Any, timestamp: int | None) -> None:
         """Gathers a value for a side output."""
         values, stamps = self.sides.setdefault(tag, ([], []))
         values.append(own(value))
         stamps.append(timestamp)
+        if len(values) >= self._records or (len(values) % FIRST_LOOK == 0 and not next_look(values, self._records)):
+            self.flush()
 
-    def flush(self, operator: Operator) -> None:
+    def taken_aside(self, result: tuple[Any, ...], timestamp: int | None) -> Any:
+        """ASIDE if this was for a side output, which has it now; else the value as nobody else holds it."""
+        if len(result) == 2 and isinstance(result[0], OutputTag):
+            self.side(result[0].tag_id, result[1], timestamp)
+            return ASIDE
+        return own(result)
+
+    def look(self) -> None:
+        """So much is gathered that it may be a block: send it on if it is, else say when to look again."""
+        self.limit = next_look(self.main, self._records)
+        if not self.limit:
+            self.flush()
+
+    def flush(self) -> None:
         """Sends what was gathered on, as blocks."""
+        operator = self._operator
+        self.limit = min(
+            FIRST_LOOK, self._records
+        )  # cuts follow from the records of this block alone: a replay cuts alike
         if self.main:
             values, stamps = self.main, self.stamps
             self.main, self.stamps = [], []
@@ -80,13 +115,11 @@ def timestamp_of(stamp: int | None) -> int:
 class TimedOperator(Operator):
     """Keyed timers fire as the watermark or the epoch's processing time advances; their results leave before it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.collector = Collector()
+    collector: Collector
 
     def setup(self, ctx: OperatorContext) -> None:
         super().setup(ctx)
-        self.collector = Collector()
+        self.collector = Collector(self)
         self.timers = OperatorTimerService(self)
 
     def on_watermark(self, timestamp: int) -> None:
@@ -102,7 +135,7 @@ class TimedOperator(Operator):
         if due is not None and due <= time:
             timers.advance(time, fire)
             self.ctx.state.current_key = NO_KEY
-            self.collector.flush(self)
+            self.collector.flush()
 
     def next_processing_timer(self) -> int | None:
         return self.ctx.state.processing_timers.next_timestamp()
@@ -162,29 +195,42 @@ class ProcessOperator(TimedOperator):
     def process(self, input: int, block: Block) -> None:
         rows = to_rows(block, self.input_type)
         self.ctx.metrics.records_in += len(rows)
-        context, state, collector = self.context, self.ctx.state, self.collector
+        context, state, collector, atoms = self.context, self.ctx.state, self.collector, ATOMS
         context._domain = TimeDomain.EVENT_TIME
         function = self.function.process_element
         keys = self._keys(block, rows)
+        if self.selector is not None:
+            keys = state.read_ahead(keys)
         stamps: Iterable[int | None] = repeat(None) if rows.timestamps is None else rows.timestamps
-        values, value_stamps = collector.main, collector.stamps  # nothing flushes while a block is processed
+        values, value_stamps, limit = collector.main, collector.stamps, collector.limit
         value: Any = None
         try:
             for value, timestamp, key in zip(rows.values, stamps, keys):  # noqa: B905 - two of them may be endless
                 context._timestamp = timestamp
                 state.current_key = key
                 results = function(value, context)
-                if results is not None:
-                    for result in results:
-                        if type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag):
-                            collector.side(result[0].tag_id, result[1], timestamp)
-                        else:
-                            values.append(result if type(result) in ATOMS else own(result))
-                            value_stamps.append(timestamp)
+                if results is None:
+                    continue
+                for result in results:
+                    kind = type(result)
+                    if kind is tuple:  # most records are, and flat: they need no call
+                        for item in result:
+                            if type(item) not in atoms:
+                                result = collector.taken_aside(result, timestamp)
+                                break
+                    elif kind not in atoms:
+                        result = own(result)
+                    if result is not ASIDE:
+                        values.append(result)
+                        value_stamps.append(timestamp)
+                        if len(values) < limit:
+                            continue
+                        collector.look()
+                    values, value_stamps, limit = collector.main, collector.stamps, collector.limit  # it may be sent
         except Exception as error:
             self.fail(error, "process_element", value, has_record=True)
         state.current_key = NO_KEY
-        collector.flush(self)
+        collector.flush()
 
     def _keys(self, block: Block, rows: Rows) -> Iterable[Any]:
         """The key of every record. Of columns they are taken as columns, which costs a fraction of asking each row."""

@@ -27,11 +27,12 @@ from penstock.graph.partitioner import (
     Shuffle,
 )
 from penstock.operators.selectors import ColumnKeySelector
-from penstock.protocol.events import Data, Event
+from penstock.protocol.events import Data, Event, LatencyMarker
 from penstock.records import Block, Columns, Rows
 from penstock.records.arrow_columns import take_rows
 from penstock.records.convert import to_rows
 from penstock.records.sizes import BLOCK_BYTES, about, cut
+from penstock.state.bulk_keys import key_groups_in_bulk
 from penstock.state.column_keys import key_groups_of_columns
 from penstock.state.keys import key_group, subtask_of
 
@@ -44,6 +45,9 @@ class Router(ABC):
     """One exchange of one upstream subtask."""
 
     pack: Callable[[Block], Block] | None = None  # typed streams: rows become columns before they travel
+    reads: tuple[str, ...] | None = None  # the only columns that are wanted; None: all
+    timeout_ms: int | None = None  # how long records may wait for others; None: as all do; -1: until a block is full
+    waits_since: float | None = None  # by the clock of who asks: when records were first seen to wait
 
     def __init__(self, targets: range, send: Send, block_size: int) -> None:
         self.targets = targets
@@ -51,6 +55,7 @@ class Router(ABC):
         self._block_size = block_size
         self._rows: dict[int, Rows] = {}
         self._bytes: dict[int, int] = {}  # of these, about
+        self._markers = 0  # so many have passed
 
     def route(self, block: Block) -> None:
         """Takes a block; its records leave when enough are gathered for their target."""
@@ -69,10 +74,24 @@ class Router(ABC):
         for target in self.targets:
             self._send(target, event)
 
+    def mark(self, marker: LatencyMarker) -> None:
+        """To one of the connected subtasks, behind what was sent to it; the next marker goes to the next one."""
+        target = self.targets[self._markers % len(self.targets)]
+        self._markers += 1
+        self._flush(target)
+        self._send(target, marker)
+
     @property
     def gathered(self) -> bool:
         """Something waits for more to leave with it."""
         return bool(self._rows)
+
+    @property
+    def due(self) -> float | None:
+        """When what waits should leave, in seconds; None: nothing waits, or not for the clock."""
+        if self.waits_since is None or self.timeout_ms is None or self.timeout_ms < 0:
+            return None
+        return self.waits_since + self.timeout_ms / 1000
 
     def flush(self) -> None:
         """Sends everything that was gathered. Called before every watermark and barrier."""
@@ -80,16 +99,29 @@ class Router(ABC):
             self._flush(target)
 
     def _flush(self, target: int) -> None:
-        self._bytes.pop(target, None)
+        size = self._bytes.pop(target, 0)
         rows = self._rows.pop(target, None)
-        if rows is not None and rows.values:
+        if rows is None or not rows.values:
+            return
+        if self.pack is None and size < BLOCK_BYTES and len(rows) <= self._block_size:
+            self._send(target, Data(rows))  # there is nothing to cut
+        else:
             self._send_block(target, rows)
 
     def _send_block(self, target: int, block: Block) -> None:
         if self.pack is not None:
             block = self.pack(block)
+        if isinstance(block, Columns):
+            block = self._wanted(block)
         for part in cut(block, self._block_size):
             self._send(target, Data(part))
+
+    def _wanted(self, block: Columns) -> Columns:
+        """Without columns that nobody reads. Where one is missing that somebody does, that one will say so."""
+        reads, names = self.reads, block.batch.schema.names
+        if reads is None or len(reads) >= len(names) or any(names.count(name) != 1 for name in reads):
+            return block
+        return Columns(block.batch.select(list(reads)), block.timestamps)
 
     def put(self, target: int, block: Block) -> None:
         """All of a block for one target."""
@@ -136,6 +168,16 @@ class Router(ABC):
         for target, part in values.items():
             if part:
                 self.put(target, Rows(part, stamps[target]))
+
+    def scatter_rows(self, rows: Rows, chosen: Any) -> None:
+        """`scatter` with an array: without a step in Python for each record."""
+        for target in self.targets:
+            indices = np.flatnonzero(chosen == target).tolist()
+            if len(indices) == len(rows):
+                self.put(target, rows)
+            elif indices:
+                stamps = None if rows.timestamps is None else list(map(rows.timestamps.__getitem__, indices))
+                self.put(target, Rows(list(map(rows.values.__getitem__, indices)), stamps))
 
     def scatter_columns(self, block: Columns, chosen: Any) -> None:
         """Sends each row of a columnar block to the target that `chosen` has for it."""
@@ -193,14 +235,21 @@ class HashRouter(Router):
             and selector.reads_columns(block.batch)
         ):
             groups = key_groups_of_columns(selector.columns_of(block.batch), self._max)
-            self.scatter_columns(block, groups.astype(np.int64) * len(self.targets) // self._max)
+            self.scatter_columns(self._wanted(block), groups.astype(np.int64) * len(self.targets) // self._max)
             return
         rows = to_rows(block, self._type)
+        keys = list(map(selector, rows.values))
+        in_bulk = key_groups_in_bulk(keys, self._max)
+        if in_bulk is None:
+            self.scatter(rows, self._one_by_one(rows.values, keys))
+        else:
+            self.scatter_rows(rows, in_bulk.astype(np.int64) * len(self.targets) // self._max)
+
+    def _one_by_one(self, values: list[Any], keys: list[Any]) -> list[int]:
         cache, chosen = self._cache, []
         if len(cache) > _CACHED_KEYS:
             cache.clear()
-        for value in rows.values:
-            key = selector(value)
+        for value, key in zip(values, keys, strict=True):
             try:
                 target = cache.get(key)
             except TypeError as error:
@@ -211,7 +260,7 @@ class HashRouter(Router):
             if target is None:
                 target = cache[key] = subtask_of(key_group(key, self._max), len(self.targets), self._max)
             chosen.append(target)
-        self.scatter(rows, chosen)
+        return chosen
 
 
 class RoundRobinRouter(Router):

@@ -98,8 +98,17 @@ class OperatorRuntimeContext(StatesByDescriptor, RuntimeContext):
         self._ctx = ctx
         self._metrics = OperatorMetricGroup(ctx)
         self._declared: dict[str, StateDescriptor] = {}
+        self._given: dict[int, tuple[StateDescriptor, Any, Any]] = {}  # by descriptor: its time to live, and the handle
 
     def _state(self, descriptor: StateDescriptor) -> Any:
+        given = self._given.get(id(descriptor))  # assigners, and many users, ask for every record
+        if given is not None and given[1] is descriptor.ttl_config:
+            return given[2]
+        handle = self._new_state(descriptor)
+        self._given[id(descriptor)] = descriptor, descriptor.ttl_config, handle
+        return handle
+
+    def _new_state(self, descriptor: StateDescriptor) -> Any:
         known = self._declared.setdefault(descriptor.get_name(), descriptor)
         if known.type_info != descriptor.type_info and type(known) is type(descriptor):  # another kind: refused below
             raise JobDefinitionError(

@@ -1,18 +1,17 @@
 """Stateless operators: map, flat_map, filter, and the tail of a chain, a sink's writer with one pre-commit per epoch.
 
-They work block by block, which is where their speed comes from. What a function gives is a value (`penstock.common.values`):
-it is looked at the moment it is given, because the next operator sees it only when the block is done.
+They work block by block, which is where their speed comes from; functions that follow one another share one loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.common.values import ATOMS, own
 from penstock.functions.connectors import Sink, SinkWriter, WriterContext
 from penstock.operators.base import Operator
+from penstock.operators.fused import Kind, fused_loop
 from penstock.records import Block
 from penstock.records.convert import to_rows
 
@@ -36,76 +35,67 @@ class FunctionOperator(Operator):
         return method
 
 
-class MapOperator(FunctionOperator):
+class ElementwiseOperator(FunctionOperator):
+    """Runs a function on one record after the other; those of the operators that follow it in the chain run in the same loop
+    (`fused_loop`), if nothing is between them."""
+
+    kind: Kind
+
+    def __init__(self, function: Any, input_type: TypeInformation | None = None) -> None:
+        super().__init__(function, input_type)
+        self.fused: list[ElementwiseOperator] = [self]  # this one, and those that it calls
+
+    def process(self, input: int, block: Block) -> None:
+        rows, fused = to_rows(block, self.input_type), self.fused
+        self.ctx.metrics.records_in += len(rows)
+        loop = fused_loop(tuple([operator.kind for operator in fused]), rows.timestamps is not None)
+        values, stamps, left = loop(
+            rows.values,
+            rows.timestamps,
+            [operator.bound() for operator in fused],
+            self._failed,
+            fused[-1].emit,
+            self.ctx.block_size,
+        )
+        for operator, behind, count in zip(fused, fused[1:], left, strict=False):  # the last one counts what it emits
+            operator.ctx.metrics.records_out += count
+            behind.ctx.metrics.records_in += count
+        fused[-1].emit(values, stamps)
+
+    def _failed(self, place: int, error: Exception, value: Any) -> None:
+        operator = self.fused[place]
+        operator.fail(error, operator.method, value, has_record=True)
+
+
+class MapOperator(ElementwiseOperator):
     """Runs a MapFunction."""
 
-    method = "map"
-
-    def process(self, input: int, block: Block) -> None:
-        rows = to_rows(block, self.input_type)
-        self.ctx.metrics.records_in += len(rows)
-        function = self.bound()
-        out: list[Any] = []
-        append, atoms = out.append, ATOMS
-        value: Any = None
-        try:
-            for value in rows.values:  # the error names the record it stopped at
-                result = function(value)
-                append(result if type(result) in atoms else own(result))
-        except Exception as error:
-            self.fail(error, "map", value, has_record=True)
-        self.emit(out, rows.timestamps)
+    method = kind = "map"
 
 
-class FilterOperator(FunctionOperator):
+class FilterOperator(ElementwiseOperator):
     """Runs a FilterFunction."""
 
-    method = "filter"
-
-    def process(self, input: int, block: Block) -> None:
-        rows = to_rows(block, self.input_type)
-        self.ctx.metrics.records_in += len(rows)
-        function = self.bound()
-        keep: list[int] = []
-        out: list[Any] = []
-        index, value = 0, None
-        try:
-            for index, value in enumerate(rows.values):
-                if function(value):
-                    keep.append(index)
-                    out.append(value if type(value) in ATOMS else own(value))
-        except Exception as error:
-            self.fail(error, "filter", value, has_record=True)
-        stamps = rows.timestamps
-        self.emit(out, stamps if stamps is None or len(keep) == len(rows) else [stamps[i] for i in keep])
+    method = kind = "filter"
 
 
-class FlatMapOperator(FunctionOperator):
+class FlatMapOperator(ElementwiseOperator):
     """Runs a FlatMapFunction."""
 
-    method = "flat_map"
+    method = kind = "flat_map"
 
-    def process(self, input: int, block: Block) -> None:
-        rows = to_rows(block, self.input_type)
-        self.ctx.metrics.records_in += len(rows)
-        function = self.bound()
-        out: list[Any] = []
-        append, atoms = out.append, ATOMS
-        given = rows.timestamps
-        stamps: list[int | None] = []
-        value: Any = None
-        try:
-            for index, value in enumerate(rows.values):
-                before = len(out)
-                results = function(value)
-                if results is not None:
-                    for result in results:
-                        append(result if type(result) in atoms else own(result))
-                if given is not None:
-                    stamps.extend([given[index]] * (len(out) - before))
-        except Exception as error:
-            self.fail(error, "flat_map", value, has_record=True)
-        self.emit(out, None if given is None else stamps)
+
+_FUSED: Final = (MapOperator, FilterOperator, FlatMapOperator)
+_FLAT_MAPS: Final = 4  # in one loop: each is a loop in it, and Python nests twenty blocks
+
+
+def fuse(operator: Operator, following: Operator) -> None:
+    """Let `operator` run the function of `following`, which takes what it makes, as it is and alone. Called from the end of a
+    chain to its head."""
+    if isinstance(operator, ElementwiseOperator) and isinstance(following, ElementwiseOperator):
+        together = [operator, *following.fused]
+        if type(following) in _FUSED and sum(one.kind == "flat_map" for one in together) <= _FLAT_MAPS:
+            operator.fused = together
 
 
 class SinkOperator(Operator):

@@ -103,7 +103,7 @@ class SourceOperator(Operator):
                         self._punctuate(split.split, block.watermark)
                     yield
                 self._unread.discard(split.split)
-                if not self.ctx.by_clock:
+                if not self.ctx.by_clock or self.strategy.alignment is not None:  # others may have to wait for it
                     self.close_split(split.split)
         at_work = with_data | {r.split for r in mine if r.paused}
         ended = [r.split for r in mine if r.last]

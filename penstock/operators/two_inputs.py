@@ -81,7 +81,7 @@ class TwoInputOperator(TimedOperator):
         except Exception as error:
             self.fail(error, name, value, has_record=True)
         state.current_key = NO_KEY
-        collector.flush(self)
+        collector.flush()
 
     def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
         self._timestamp, self._domain = timestamp, domain

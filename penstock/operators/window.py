@@ -35,13 +35,13 @@ from penstock.functions.window import (
 from penstock.operators.aligned_windows import AlignedWindows, is_aligned
 from penstock.operators.base import OperatorContext
 from penstock.operators.keyed import TimedOperator
+from penstock.operators.merging_windows import WindowSets
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window_contents import (
     AggregateContents,
     EvictingContents,
     EvictingWindows,
     ListContents,
-    MergingWindowSet,
     WindowContents,
     element,
     merge_namespaces,
@@ -60,11 +60,11 @@ from penstock.records import Block
 from penstock.records.convert import to_rows
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import user_key
+from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING
 from penstock.state.specification import WINDOWS, Specification, type_name
 
 CONTENTS = "window-contents"
-MERGING = "merging-windows"
 
 _CONTINUE = TriggerResult.CONTINUE
 
@@ -140,8 +140,9 @@ class WindowOperator(TimedOperator):
         self._codec = WindowCodec(self.assigner)
         self._fired_at: int | None = None  # the timestamp of the record or timer whose trigger is asked
         self._table = ctx.state.table(CONTENTS, self.contents.kind, namespaced=True)
+        self._lists = self._table if isinstance(self._table, ListTable) else None
         if self.merging:
-            self._merging_table = ctx.state.table(MERGING, "value")
+            self._sets = WindowSets(ctx.state, cast("MergingWindowAssigner[Any, Any]", self.assigner), self._codec)
         self._assigner_context = AssignerContext(self)
         self._trigger_context = TriggerContext(self)
         self._window_context = WindowContext(self)
@@ -170,6 +171,10 @@ class WindowOperator(TimedOperator):
         for entry, accumulator in list(self._table.items()):
             self._table.put(entry, [accumulator[place] for place in places])
 
+    def restore_state(self) -> None:
+        if self.merging:
+            self._sets.restored()
+
     def user_functions(self) -> Iterable[Any]:
         yield from self.contents.user_functions()
         if self.function is not None:
@@ -186,7 +191,7 @@ class WindowOperator(TimedOperator):
         else:
             self._process(rows.values, stamps or [None] * len(rows))
         self.ctx.state.current_key = NO_KEY
-        self.collector.flush(self)
+        self.collector.flush()
 
     def _process(self, values: list[Any], stamps: list[int | None]) -> None:
         state, selector, assign = self.ctx.state, self.selector, self.assigner.assign_windows
@@ -226,10 +231,13 @@ class WindowOperator(TimedOperator):
     ) -> None:
         """`stored` is the namespace of the contents: the window's own, or its state window's (merging)."""
         entry = (self.ctx.state.current_key, stored)
-        current = self._table.get(entry)
         kept = value if self._evicting is None else element(value, timestamp)
-        contents = self.contents.first(kept) if current is MISSING else self.contents.add(current, kept)
-        self._table.put(entry, contents)
+        if self._lists is not None:
+            self._lists.extend(entry, [kept])
+        else:
+            current = self._table.get(entry)
+            contents = self.contents.first(kept) if current is MISSING else self.contents.add(current, kept)
+            self._table.put(entry, contents)
         self._fired_at = None if timestamp <= MIN_LONG_VALUE else timestamp
         result = self.trigger.on_element(value, timestamp, window, self._trigger_context.at(namespace))
         if result is not _CONTINUE:
@@ -237,7 +245,7 @@ class WindowOperator(TimedOperator):
         self._register_cleanup(window, namespace)
 
     def _add_merging(self, value: Any, timestamp: int, new: Any) -> bool:
-        windows = self._in_flight()
+        windows = self._sets.of(self.ctx.state.current_key)
         window = windows.add(new, self._merge)
         taken = not (self._event_time and self._cleanup_time(window) <= self.current_watermark)
         if taken:
@@ -250,7 +258,7 @@ class WindowOperator(TimedOperator):
             )
         else:
             windows.retire(window)
-        self._persist(windows)
+        self._sets.store(self.ctx.state.current_key, windows)
         return taken
 
     def _merge(self, result: Any, merged: list[Any], state_window: Any, moving: list[Any]) -> None:
@@ -293,7 +301,7 @@ class WindowOperator(TimedOperator):
         window = self._codec.window(namespace)
         windows, stored = None, namespace
         if self.merging:
-            windows = self._in_flight()
+            windows = self._sets.of(self.ctx.state.current_key)
             state_window = windows.state_window(window)
             if state_window is None:
                 return  # a timer its trigger left behind when the window was merged or dropped
@@ -309,7 +317,7 @@ class WindowOperator(TimedOperator):
             self.clear_function(window, namespace)
             if windows is not None:
                 windows.retire(window)
-                self._persist(windows)
+                self._sets.store(self.ctx.state.current_key, windows)
 
     def _cleanup_time(self, window: Any) -> int:
         end: int = window.max_timestamp()
@@ -333,7 +341,8 @@ class WindowOperator(TimedOperator):
     def _apply(self, result: TriggerResult, window: Any, namespace: WindowNamespace, stored: WindowNamespace) -> None:
         entry = (self.ctx.state.current_key, stored)
         if result.is_fire():
-            contents = self._table.get(entry)
+            whole = self._lists is not None and self._evicting is None  # of which `inputs` makes copies
+            contents = self._table.peek(entry) if whole else self._table.get(entry)
             if contents is not MISSING and self._evicting is not None:
                 self._evicting.evaluate(entry, contents, window, namespace)
             elif contents is not MISSING:
@@ -349,9 +358,7 @@ class WindowOperator(TimedOperator):
         key = user_key(self.ctx.state.current_key)
         match function:
             case None:
-                for result in inputs:  # copies already
-                    self.collector.main.append(result)
-                    self.collector.stamps.append(stamp)
+                self.collector.give(inputs, stamp)  # copies already
                 return
             case ProcessWindowFunction():
                 results: Any = function.process(key, self._window_context.at(window, namespace), inputs)
@@ -367,25 +374,3 @@ class WindowOperator(TimedOperator):
         """The pane is dropped: let the window function clear its state."""
         if self.clears:
             self.function.clear(self._window_context.at(window, namespace))
-
-    # ---------------------------------------------------------------- merging windows of the current key
-
-    def _in_flight(self) -> MergingWindowSet:
-        stored = self._merging_table.peek(self.ctx.state.current_key)
-        window = self._codec.window
-        pairs = () if stored is MISSING else stored
-        assigner = cast("MergingWindowAssigner[Any, Any]", self.assigner)  # only of these is a set asked for
-        return MergingWindowSet(assigner, {window(a): window(b) for a, b in pairs})
-
-    def _persist(self, windows: MergingWindowSet) -> None:
-        if not windows.changed:
-            return
-        key, namespace = self.ctx.state.current_key, self._codec.namespace
-        if windows.mapping:
-            # Sorted, so that equal states are equal bytes whatever the order of arrival.
-            self._merging_table.put(
-                key, tuple(sorted((namespace(a), namespace(b)) for a, b in windows.mapping.items()))
-            )
-        else:
-            self._merging_table.delete(key)
-        windows.changed = False

@@ -1,19 +1,12 @@
 """What a window holds between two firings: the elements themselves, their reduction, or an accumulator.
 
-Which windows of a key are in flight when windows can merge, and where the contents of each are stored.
-
-elements      a          b                    c                (gap between them closes only with c)
-windows    [──a──)   [──b──)
-with c     [──────────────────)   one window; its contents stay under a's window, its "state window",
-                                  so that only b's contents move.
-
 Windows with an evictor: they hold every element with its timestamp, and reduce or aggregate only when they fire.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.common.metrics import MetricGroup
@@ -21,8 +14,8 @@ from penstock.common.time import MIN_LONG_VALUE
 from penstock.common.values import ATOMS, own, own_all
 from penstock.errors import JobDefinitionError
 from penstock.functions import AggregateFunction, ReduceFunction
-from penstock.functions.window import MergingWindowAssigner
 from penstock.functions.window.evictors import Evictor, TimestampedValue
+from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING, OverlayTable
 from penstock.state.specification import PartialName
 
@@ -108,6 +101,7 @@ class ReduceContents(WindowContents):
                 f"reduce of a window takes a ReduceFunction or a function of two values, not {function!r}"
             )
         self.function = function
+        self._method = isinstance(function, ReduceFunction)
 
     @property
     def described(self) -> str:
@@ -117,9 +111,7 @@ class ReduceContents(WindowContents):
         return (self.function,)
 
     def adder(self) -> Callable[[Any, Any], Any]:
-        reduce: Callable[[Any, Any], Any] = (
-            self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
-        )
+        reduce: Callable[[Any, Any], Any] = self.function.reduce if self._method else self.function
 
         def reduced(current: Any, value: Any) -> Any:
             result = reduce(current, value)
@@ -175,6 +167,15 @@ def merge_namespaces(
     table: OverlayTable, key: Any, target: Any, sources: Sequence[Any], merge: Callable[[Any, Any], Any]
 ) -> None:
     """Fold the entries of `sources` into the entry of `target`, in order, and remove them."""
+    if not sources:
+        return
+    if isinstance(table, ListTable):  # of which only what moves is looked at
+        for source in sources:
+            contents: Any = table.get((key, source)) if source != target else MISSING
+            if contents is not MISSING:
+                table.delete((key, source))
+                table.extend((key, target), contents)
+        return
     merged = table.get((key, target))
     for source in sources:
         if source == target:
@@ -185,64 +186,6 @@ def merge_namespaces(
             table.delete((key, source))
     if merged is not MISSING:
         table.put((key, target), merged)
-
-
-# (result, merged windows, state window of the result, state windows whose contents move there)
-MergeWindows: TypeAlias = Callable[[Any, list[Any], Any, list[Any]], None]
-
-
-class _Groups(MergingWindowAssigner.MergeCallback[Any]):
-    def __init__(self) -> None:
-        self.found: list[tuple[Any, list[Any]]] = []
-
-    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-        self.found.append((merge_result, list(to_be_merged)))
-
-
-class MergingWindowSet:
-    """The windows of one key. `changed` says whether the mapping must be stored again."""
-
-    __slots__ = ("_assigner", "changed", "mapping")
-
-    def __init__(self, assigner: MergingWindowAssigner[Any, Any], mapping: Mapping[Any, Any]) -> None:
-        self._assigner = assigner
-        self.mapping: dict[Any, Any] = dict(mapping)  # window → state window
-        self.changed = False
-
-    def state_window(self, window: Any) -> Any | None:
-        """The window under which the contents of `window` are kept; None if it is unknown."""
-        return self.mapping.get(window)
-
-    def retire(self, window: Any) -> None:
-        """Forgets a window that has ended."""
-        if self.mapping.pop(window, None) is not None:
-            self.changed = True
-
-    def add(self, new: Any, merge: MergeWindows) -> Any:
-        """The window that `new` is part of from now on; `merge` is called for windows in flight that became one.
-
-        A window equal to one in flight changes nothing. (Flink points it to an empty state window of its own, which
-        loses contents when the one in flight had been merged before: possible with dynamic gaps.)
-        """
-        if new in self.mapping:
-            return new
-        groups = _Groups()
-        self._assigner.merge_windows([*self.mapping, new], groups)
-        result, absorbed = new, False
-        for merged_to, members in groups.found:
-            in_flight = [window for window in members if window != new]
-            if len(in_flight) < len(members):
-                result, absorbed = merged_to, True
-            if not in_flight or in_flight == [merged_to]:
-                continue  # a window that only took the new one in and did not grow
-            states = [self.mapping.pop(window) for window in in_flight]
-            self.mapping[merged_to] = states[0]
-            self.changed = True
-            merge(merged_to, in_flight, states[0], states[1:])
-        if not absorbed:
-            self.mapping[result] = result
-            self.changed = True
-        return result
 
 
 Element: TypeAlias = tuple[Any, int | None]  # (value, timestamp)

@@ -5,6 +5,7 @@ Where the results of an operator in a chain go.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,14 +15,16 @@ import cloudpickle
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.common.values import own_all
+from penstock.errors import JobDefinitionError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import JobEdge
+from penstock.graph.partitioner import Broadcast, Custom, Hash
 from penstock.graph.stream_graph import StreamNode
 from penstock.operators.base import Operator
 from penstock.operators.routing import Router, create_router
-from penstock.operators.simple import FilterOperator
+from penstock.operators.simple import FilterOperator, fuse
 from penstock.operators.source import SourceOperator
-from penstock.protocol.events import Event, IdleStatus, Watermark
+from penstock.protocol.events import Data, Event, IdleStatus, LatencyMarker, Watermark
 from penstock.protocol.ids import NodeId, TaskId, VertexId
 from penstock.records import Block, Columns, Rows
 from penstock.records.convert import to_columns, travels_as_arrow
@@ -59,6 +62,10 @@ class ChainOutput:
             block = typed.block(block)
         self._deliver(block, self.chained_sides.get(tag, ()), self.side_routers.get(tag, ()))
 
+    def only(self, operator: Operator) -> bool:
+        """Whether blocks go to this chained operator as they are, and to nobody else."""
+        return self._typed is None and self.chained == [operator] and not self.routers
+
     def _deliver(self, block: Block, operators: Sequence[Operator], routers: Sequence[Router]) -> None:
         others = len(operators) + len(routers)
         for operator in operators:
@@ -90,6 +97,13 @@ class ChainOutput:
         for router in self.all_routers():
             router.broadcast(event)
 
+    def marker(self, marker: LatencyMarker) -> None:
+        """Passes a latency marker on."""
+        for operator in self._operators():
+            operator.on_marker(marker)
+        for router in self.all_routers():
+            router.mark(marker)
+
     def _operators(self) -> Iterable[Operator]:
         yield from self.chained
         for operators in self.chained_sides.values():
@@ -101,6 +115,9 @@ class ChainOutput:
         for routers in self.side_routers.values():
             yield from routers
 
+
+_CALLS_PER_OPERATOR = 10
+_CALLS_ELSEWHERE = 1_000  # Python's own limit
 
 Emit: TypeAlias = Callable[[VertexId, int, int, Event], None]  # (target vertex, target subtask, channel there, event)
 
@@ -117,6 +134,7 @@ class Wiring:
 def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) -> Wiring:
     """Fresh operators of a task, before `setup`."""
     vertex = graph.vertex(task)
+    _allow_calls_along(len(vertex.nodes))
     operators = {node.id: _load(node) for node in vertex.nodes}
     reuse = graph.job.object_reuse
     outputs = {node.id: _output(node, operators[node.id], object_reuse=reuse) for node in vertex.nodes}
@@ -135,7 +153,18 @@ def wire(graph: ExecutionGraph, task: TaskId, *, send: Emit, block_size: int) ->
             outputs[edge.source].routers.append(router)
         else:
             outputs[edge.source].side_routers.setdefault(edge.tag, []).append(router)
+    for edge in reversed(vertex.chained):
+        if edge.tag is None and outputs[edge.source].only(operators[edge.target]):
+            fuse(operators[edge.source], operators[edge.target])
     return Wiring(operators=operators, outputs=outputs, routers=routers)
+
+
+def _allow_calls_along(operators: int) -> None:
+    """Every operator of a chain calls the next, by way of its output: a block at the end of a long chain is deep in calls of
+    Python's, which take no stack of C's but are counted."""
+    needed = _CALLS_ELSEWHERE + _CALLS_PER_OPERATOR * operators
+    if sys.getrecursionlimit() < needed:
+        sys.setrecursionlimit(needed)
 
 
 def _output(node: StreamNode, operator: Operator, *, object_reuse: bool) -> ChainOutput:
@@ -159,6 +188,45 @@ def _load(node: StreamNode) -> Operator:
     return operator
 
 
+def share_of(
+    graph: ExecutionGraph, job_edge: JobEdge, block: Block, subtask: int, moved_from: int, block_size: int
+) -> list[Block]:
+    """What a subtask gets of a block that was on its way to another when the parallelism was another one. Records with a key go
+    where their state is; those that anybody may have stay together."""
+    partitioner = job_edge.stream_edge.partitioner
+    parallelism = graph.job.vertices[job_edge.target].parallelism
+    if isinstance(partitioner, Broadcast):
+        raise JobDefinitionError(
+            f"the unaligned checkpoint holds {len(block)} broadcast records that were on their way to subtask {moved_from} and may "
+            "have been taken by others: resume with the same parallelism, take a savepoint, and rescale from that one"
+        )
+    if not isinstance(partitioner, Hash | Custom):
+        return [block] if moved_from % parallelism == subtask else []
+    mine: list[Block] = []
+
+    def keep(target: int, event: Event) -> None:
+        if target == subtask:
+            assert isinstance(event, Data)
+            mine.append(event.block)
+
+    source = next(n for n in graph.job.vertices[job_edge.source].nodes if n.id == job_edge.stream_edge.source)
+    declared = source.output_type if job_edge.stream_edge.tag is None else None
+    router = create_router(
+        partitioner,
+        upstream=0,
+        targets=range(parallelism),
+        max_parallelism=graph.job.max_parallelism,
+        input_type=declared,
+        send=keep,
+        block_size=block_size,
+    )
+    if isinstance(block, Columns) and declared is not None:
+        router.pack = partial(to_columns, type_info=declared, where=f"operator {source.where}", checked=False)
+    router.route(block)
+    router.flush()
+    return mine
+
+
 def _router(
     graph: ExecutionGraph, task: TaskId, job_edge: JobEdge, operator: Operator, send: Emit, block_size: int
 ) -> Router:
@@ -175,6 +243,8 @@ def _router(
         send=lambda target, event: send(job_edge.target, target, channel, event),
         block_size=block_size,
     )
+    router.timeout_ms = source.buffer_timeout_ms
+    router.reads = next(node for node in graph.job.vertices[job_edge.target].nodes if node.id == edge.target).reads
     if declared is not None and travels_as_arrow(declared):
         checked = _makes(operator)
         router.pack = partial(to_columns, type_info=declared, where=f"operator {source.where}", checked=checked)

@@ -97,7 +97,8 @@ class Chains:
 
     def keep(self, acks: Mapping[TaskId, Acknowledgement], stored: Mapping[TaskId, tuple[Any, ...]]) -> None:
         """A checkpoint was declined. What was stored of it is part of its tasks' chains all the same, since their next
-        deltas build on it; tasks that stored nothing start again with a full snapshot."""
+        deltas build on it; tasks that stored nothing start again with a full snapshot, unless they took none."""
+        acks = {task: ack for task, ack in acks.items() if not ack.skipped}
         lost = set(self.lacks_base(acks)) | {task for task in acks if task not in stored}
         self.extend({task: ack for task, ack in acks.items() if task not in lost}, stored)
         for task in lost:

@@ -94,6 +94,7 @@ def test_windows_before_the_epoch_are_floored() -> None:
 
 def test_sliding_windows_share_panes_also_when_the_slide_does_not_divide_the_size() -> None:
     harness = windows(SlidingEventTimeWindows(15, 10, 0)).push_block(block(("a", 1, 12), ("a", 2, 17)))
+    harness.snapshot()
     assert len(harness.state.tables["panes"]) == 2
     assert rows(harness.end_input()) == [("a", 0, 15, 1), ("a", 10, 25, 3)]
     assert len(harness.state.tables["panes"]) == 0
@@ -151,6 +152,7 @@ def test_a_hot_key_among_many_is_refired_with_exact_running_results() -> None:
 
 def test_cumulating_windows_share_their_panes() -> None:
     harness = windows(CumulativeEventTimeWindows(15, 5)).push_block(block(("a", 1, 2), ("a", 2, 7), ("a", 4, 17)))
+    harness.snapshot()
     assert len(harness.state.tables["panes"]) == 3
     expected = [(0, 5, 1), (0, 10, 3), (0, 15, 3), (15, 20, 4), (15, 25, 4), (15, 30, 4)]
     assert [row[1:] for row in rows(harness.end_input())] == expected
@@ -160,7 +162,7 @@ def test_cumulating_windows_share_their_panes() -> None:
 def test_many_small_blocks_of_a_pane_are_merged_and_the_sum_stays() -> None:
     harness = windows()
     for n in range(5 * MAX_BLOCKS):
-        harness.push_block(block((n % 3, 1, n % 10)))
+        harness.push_block(block((n % 3, 1, n % 10))).snapshot()
         assert len(harness.state.tables["panes"]) < MAX_BLOCKS
     assert sorted(row[3] for row in rows(harness.end_input())) == [26, 27, 27]
 
@@ -240,3 +242,10 @@ def test_bad_input_and_bad_definitions_are_named() -> None:
         ColumnarWindowOperator((), TUMBLING_10, {"n": count()})
     with pytest.raises(JobDefinitionError, match="must not be negative"):
         windows(allowed_lateness=-1)
+
+
+def test_late_records_of_two_blocks_fire_with_what_came_before_them() -> None:
+    """Nothing between the blocks: what the first one brought is only gathered when the second one fires."""
+    harness = windows(allowed_lateness=100).push_block(block(("a", 1, 1))).advance_watermark(20)
+    harness.push_block(block(("a", 2, 2))).push_block(block(("a", 4, 3)))
+    assert rows(harness) == [("a", 0, 10, 1), ("a", 0, 10, 3), ("a", 0, 10, 7)]

@@ -65,7 +65,7 @@ def look(harness: OperatorHarness) -> Any:
 
 
 def tables(data: bytes) -> dict[str, list[Any]]:
-    return {table.name: table.values for table in decode(data, source="test")[1]}
+    return {table.name: list(table.values) for table in decode(data, source="test")[1]}
 
 
 def test_a_function_starts_from_nothing_or_from_what_it_put_into_its_states() -> None:

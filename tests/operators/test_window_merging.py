@@ -19,8 +19,9 @@ from penstock.datastream.window import (
     TimeWindow,
 )
 from penstock.errors import PenstockError
+from penstock.operators.merging_windows import MergingWindowSet
 from penstock.operators.window import WindowOperator
-from penstock.operators.window_contents import AggregateContents, ListContents, MergingWindowSet, ReduceContents
+from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents
 from penstock.testing.harness import OperatorHarness
 from tests.operators.windows_by_hand import Listing, Statistics, Tagging
 
@@ -155,3 +156,60 @@ def test_windows_in_flight_never_touch_and_each_has_a_state_window_of_its_own(sp
             for index, (start, length) in enumerate(spans)
             if window.start <= start and start + length <= window.end
         }
+
+
+def test_of_thousands_of_open_sessions_a_new_record_looks_at_its_neighbours_only() -> None:
+    held = MergingWindowSet(EventTimeSessionWindows(10), {TimeWindow(n * 100, n * 100 + 10): n for n in range(4000)})
+    near = [len(held._near(TimeWindow(start, start + 10))) for start in (105, 50, 111, 90, 399_910, 399_911, 500_000)]
+    assert near == [1, 0, 0, 1, 1, 0, 0]
+    (wide,) = held._groups(TimeWindow(95, 205))
+    assert wide == (TimeWindow(95, 210), [TimeWindow(100, 110), TimeWindow(200, 210), TimeWindow(95, 205)])
+    held._assigner.merge_windows = lambda *_: pytest.fail("all windows are looked at")  # type: ignore[method-assign]
+    assert held.add(TimeWindow(95, 205), lambda *_: None) == TimeWindow(95, 210)
+    assert sorted(held.mapping) == held._order
+
+
+def test_a_session_that_opens_grows_or_ends_is_one_changed_entry_however_many_are_open() -> None:
+    harness = sessions(contents=AggregateContents(Statistics()))
+    harness.push_all([(("a", 1), n * 100) for n in range(500)])
+    harness.snapshot()
+
+    def changed() -> int:
+        count = len(harness.state.tables["windows-in-flight"].delta())
+        harness.snapshot(full=False)
+        return count
+
+    harness.push(("a", 1), 205)
+    assert changed() == 1
+    harness.push(("a", 1), 50_000)
+    assert changed() == 1
+    harness.push(("a", 1), 10)  # with [0, 10) a longer one; no other is near
+    assert changed() == 1
+    harness.advance_watermark(19)
+    assert changed() == 1
+    assert len(harness.values()) == 1
+
+
+def test_sessions_of_a_checkpoint_that_has_them_as_one_value_go_on() -> None:
+    before = sessions().push(("a", 1), 0).push(("a", 2), 15).push(("a", 3), 7).push(("a", 4), 100).push(("b", 5), 0)
+    in_flight = before.state.tables["windows-in-flight"]
+    old = before.state.table("merging-windows", "value")
+    for key in "ab":
+        old.put(key, tuple(sorted((window, stored) for stored, window in in_flight.entries_of(key))))  # type: ignore[attr-defined]
+        in_flight.clear(key)  # type: ignore[attr-defined]
+    after = sessions().restore(before.snapshot()).push(("a", 6), 20)
+    after.rollback()  # it never was, so the same again
+    assert after.push(("a", 6), 20).end_input().values() == [
+        ("b", 0, 10, (5,)),
+        ("a", 0, 30, (1, 2, 3, 6)),
+        ("a", 100, 110, (4,)),
+    ]
+    assert left(after) == {}
+
+
+def test_many_sessions_of_a_key_are_as_they_were_after_a_rollback() -> None:
+    harness = sessions(contents=AggregateContents(Statistics()), function=Tagging())
+    harness.push_all([(("a", 1), n * 100) for n in range(50)])
+    harness.snapshot()
+    harness.push_all([(("a", 7), n * 100 + 5) for n in range(50)]).push(("a", 7), 15).rollback()
+    assert [value[:4] for value in harness.end_input().values()] == [("a", n * 100, n * 100 + 10, 1) for n in range(50)]

@@ -46,6 +46,9 @@ class TriggerResult(Enum):
         return self.value[1]
 
 
+_CONTINUE, _FIRE, _FIRE_AND_PURGE = TriggerResult.CONTINUE, TriggerResult.FIRE, TriggerResult.FIRE_AND_PURGE
+
+
 class Trigger(ABC, Generic[T, W]):
     """Decides for every pane (a key's window) on its own.
 
@@ -159,9 +162,9 @@ class CountTrigger(TimelessTrigger[T, W]):
         count: ReducingState[int] = ctx.get_partitioned_state(_COUNT)
         count.add(1)
         if (count.get() or 0) < self._window_size:
-            return TriggerResult.CONTINUE
+            return _CONTINUE
         count.clear()
-        return TriggerResult.FIRE
+        return _FIRE
 
     def can_merge(self) -> bool:
         return True
@@ -205,7 +208,7 @@ class PurgingTrigger(Trigger[T, W]):
 
 
 def _purging(result: TriggerResult) -> TriggerResult:
-    return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
+    return _FIRE_AND_PURGE if result is _FIRE else result
 
 
 class NeverTrigger(TimelessTrigger[T, GlobalWindow]):
