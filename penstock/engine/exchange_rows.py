@@ -9,13 +9,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.errors import ProtocolError
-from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, Watermark
+from penstock.common.options import JobOptions
+from penstock.common.types import Row
+from penstock.errors import BadRecordError, ProtocolError
+from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, LatencyMarker, Watermark
+from penstock.records import Block, Columns
 from penstock.records.codec import BlockKind, decode_block, encoded_blocks
+from penstock.records.sizes import BLOCK_BYTES, bytes_of, part_of
 
 SCHEMA: Final = pa.schema(
     [
@@ -44,21 +49,55 @@ class EventKind(IntEnum):
     ACK = 6
     INGEST = 7  # a block Spark read: payload is (split, ordinal, Arrow IPC)
     HEARTBEAT = 8  # says nothing but that the epoch is on
+    LATENCY = 9
 
 
 _LONG = struct.Struct("<q")
 _BARRIER_STRUCT = struct.Struct("<q?")
+_DOUBLE = struct.Struct("<d")
 
 
-def encode_event(event: Event) -> Iterator[tuple[int, bytes]]:
-    """One row, or of a block that is larger than it may be, several."""
+def encode_event(event: Event, largest: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """One row, or of a block that is larger than it may be, several. BadRecordError if a single record takes more than `largest`
+    bytes."""
     if isinstance(event, Data):
-        yield from encoded_blocks(event.block)
+        for kind, payload in encoded_blocks(event.block):
+            if largest is not None and len(payload) > max(largest, BLOCK_BYTES):
+                raise BadRecordError(_too_large(event.block, len(payload), largest))
+            yield kind, payload
     else:
         yield _encode_control(event)
 
 
-def _encode_control(event: Watermark | IdleStatus | Barrier | EndOfData) -> tuple[int, bytes]:
+def _too_large(block: Block, size: int, largest: int) -> str:
+    sizes = [bytes_of(part_of(block, index, index + 1)) for index in range(len(block))]
+    largest_one = sizes.index(max(sizes))
+    if isinstance(block, Columns):
+        shown = _outline(block.batch.slice(largest_one, 1).to_pylist()[0])
+    else:
+        shown = _outline(block.values[largest_one])
+    return (
+        f"a record of {size} bytes cannot go to another subtask, because {JobOptions.RECORD_SIZE} is {largest}: Spark's exchange "
+        "copies a record several times in the heap of a JVM. Keep what is large in files or a store and send where it is; or set "
+        "that option, and spark.driver.memory and spark.executor.memory to some ten times as much. It is "
+        f"{shown}"
+    )
+
+
+def _outline(value: Any, deep: int = 2) -> str:
+    """A large value, without making another one of it."""
+    if isinstance(value, str | bytes | bytearray):
+        return repr(value) if len(value) <= 40 else f"{value[:20]!r}… ({len(value)} long)"
+    if isinstance(value, dict) and deep:
+        return f"{{{', '.join(f'{name!r}: {_outline(value[name], deep - 1)}' for name in islice(value, 8))}}}"
+    if isinstance(value, tuple | list | Row) and deep:
+        return f"({', '.join(_outline(item, deep - 1) for item in islice(value, 8))})"
+    if value is None or isinstance(value, int | float):
+        return repr(value)
+    return f"a {type(value).__qualname__}"
+
+
+def _encode_control(event: Watermark | IdleStatus | Barrier | EndOfData | LatencyMarker) -> tuple[int, bytes]:
     match event:
         case Watermark(timestamp):
             return EventKind.WATERMARK, _LONG.pack(timestamp)
@@ -68,6 +107,8 @@ def _encode_control(event: Watermark | IdleStatus | Barrier | EndOfData) -> tupl
             return EventKind.BARRIER, _BARRIER_STRUCT.pack(epoch, checkpoint)
         case EndOfData():
             return EventKind.END, b""
+        case LatencyMarker(source, at_ms):
+            return EventKind.LATENCY, _DOUBLE.pack(at_ms) + source.encode()
 
 
 def decode_event(kind: int, payload: bytes | memoryview) -> Event:
@@ -84,6 +125,8 @@ def decode_event(kind: int, payload: bytes | memoryview) -> Event:
             return Barrier(epoch, checkpoint)
         case EventKind.END:
             return EndOfData()
+        case EventKind.LATENCY:
+            return LatencyMarker(bytes(payload[_DOUBLE.size :]).decode(), _DOUBLE.unpack_from(payload)[0])
     raise ProtocolError(f"an exchange row of unknown kind {kind} arrived: driver and slots run different versions?")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from penstock.checkpoint.manifest import Manifest
@@ -20,10 +20,12 @@ from penstock.checkpoint.store import CheckpointStore
 from penstock.engine import machine
 from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.settings import JobSettings
+from penstock.engine.spill import SpillFile
 from penstock.engine.task import Task, TaskSettings
 from penstock.engine.uploads import SnapshotWriter, Uploads
 from penstock.errors import FailedTask, ProtocolError, StateLostError, StorageError, blame
 from penstock.graph.execution_graph import ExecutionGraph
+from penstock.operators.base import OperatorMetrics
 from penstock.operators.iteration import FEEDBACK, Feedback
 from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import BarrierMode
@@ -118,17 +120,20 @@ class TaskHost:
         index: int = 0,
         mode: BarrierMode = BarrierMode.EXACTLY_ONCE,
         by_clock: bool = False,
+        clock_ms: Callable[[], float] | None = None,
         reach: Callable[[HostPoint], None] = lambda point: None,
     ) -> None:
-        """`by_clock`: periodic watermarks and idleness follow the clock of whoever runs it, not the ends of epochs."""
-        self.name, self.index, self.by_clock = name, index, by_clock
+        """`by_clock`: periodic watermarks and idleness follow the clock of whoever runs it, not the ends of epochs. `clock_ms`:
+        what latency is measured by; None: processing time."""
+        self.name, self.index, self.by_clock, self._clock_ms = name, index, by_clock, clock_ms
         # A tail waits with its barrier for its head's. Where barriers overtake, that may be in front of full buffers: round a loop
         # everybody would wait for everybody.
         self.mode = BarrierMode.EXACTLY_ONCE if job.graph.loops and mode is BarrierMode.UNALIGNED else mode
-        self._store = store
+        self.store = store
         self.reach = reach
         self._writer = SnapshotWriter(store, job.settings, uploads)
         self.folder = LocalFolder(job.settings.state.rocksdb.local_dirs, choose=index)
+        self.spill = SpillFile(self.folder.path)
         self._held: dict[TaskId, HeldTask] = {}
         self._manifest: tuple[int, Manifest] | None = None  # of the attempt, the checkpoint it started from
         self.exchange: Exchange = _Nowhere()
@@ -232,12 +237,13 @@ class TaskHost:
             return self._hold(fresh, version)
         self.reach("during-restore")
         manifest = self._load(checkpoint, job_attempt)
-        assert self._store is not None
+        assert self.store is not None
         on_the_way: list[tuple[int, Event]] = []
 
         def contents() -> Iterator[SnapshotContents]:  # one file after the other: the state may be larger than memory
-            assert self._store is not None
-            for snapshot in contents_of(manifest, self.graph, task, self._store.read_state):
+            assert self.store is not None
+            store = self.store
+            for snapshot in contents_of(manifest, self.graph, task, store.read_state, readers=store.readers):
                 for channel, event in fresh.on_the_way(snapshot):
                     if channel is None:
                         raise StorageError(
@@ -251,12 +257,12 @@ class TaskHost:
         return self._hold(fresh, version, recovered="restored", restored=True, on_the_way=tuple(on_the_way))
 
     def _load(self, checkpoint: int, job_attempt: int) -> Manifest:
-        assert self._store is not None
+        assert self.store is not None
         if self._manifest is None or (self._manifest[0], int(self._manifest[1].checkpoint_id)) != (
             job_attempt,
             checkpoint,
         ):
-            self._manifest = job_attempt, self._store.load(checkpoint)
+            self._manifest = job_attempt, self.store.load(checkpoint)
         return self._manifest[1]
 
     def _new_task(self, task: TaskId, job_attempt: int, **kept: Any) -> Task:
@@ -269,6 +275,7 @@ class TaskHost:
             storage=self._writer.storage,
             allow_changed_windows=self.job.settings.allow_changed_windows,
             by_clock=self.by_clock,
+            clock_ms=self._clock_ms,
         )
         return Task(self.graph, task, settings, lambda *event: self.exchange.send(*event), **kept)
 
@@ -366,7 +373,7 @@ class TaskHost:
                 "next_processing_timer": task.next_processing_timer(),
                 "feedback": task.feedback(),
                 "accumulators": task.accumulators(),
-                "metrics": {name: asdict(metrics) for name, metrics in task.take_metrics().items()},
+                "metrics": {name: _told(metrics) for name, metrics in task.take_metrics().items()},
                 "state_entries": task.keyspace.entries(),
                 "recovered": held.recovered,
                 "start_delay_ms": held.start_delay_ms,
@@ -409,6 +416,7 @@ class TaskHost:
                     handle=written.handle,
                     uploading=written.uploading,
                     full=taken.contents is None or taken.contents.full,
+                    skipped=taken.skipped,
                     **written.saved,
                     committables=taken.committables,
                     overtaken=taken.overtaken,
@@ -451,11 +459,18 @@ class TaskHost:
         for held in self._held.values():
             held.task.release()
         self._held.clear()
+        self.spill.close()
 
     def release(self) -> None:
         """Without a word to any function: what a process leaves behind that dies, less its files."""
         self._let_go()
         self.folder.remove()
+
+
+def _told(metrics: OperatorMetrics) -> dict[str, Any]:
+    """As an acknowledgement has them."""
+    latency = {source: measured.summary() for source, measured in metrics.latency.items()}
+    return {**asdict(replace(metrics, latency={})), "latency": latency}
 
 
 class _Working:

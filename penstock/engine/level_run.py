@@ -127,7 +127,7 @@ class LevelRun(Exchange):
 
     def send(self, vertex: VertexId, target: int, channel: int, event: Event) -> None:
         key = (int(vertex), target, channel)
-        for kind, payload in encode_event(event):
+        for kind, payload in encode_event(event, self._host.job.settings.record_bytes):
             seq = self._sequence.get(key, 0)
             self._sequence[key] = seq + 1
             if self._out.add(target, self._level_of[vertex], int(vertex), channel, seq, kind, payload):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock.checkpoint.manifest import StateHandle
 from penstock.common.accumulators import Accumulator
 from penstock.functions.connectors import Json, SplitRange
 from penstock.protocol.checkpoint_messages import Acknowledgement
 from penstock.protocol.ids import TaskId
+
+Splits: TypeAlias = Mapping[str, tuple[int, bool]]  # the watermark of each split of a source, and whether it is idle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,10 +69,14 @@ class JobSettings:
     quiet_interval_ms: int = setting(JobOptions.QUIET_INTERVAL)
     epoch_timeout_ms: int = setting(JobOptions.EPOCH_TIMEOUT)
     block_size: int = setting(JobOptions.BLOCK_SIZE)
+    record_bytes: int = setting(JobOptions.RECORD_SIZE)  # of the largest that may go through Spark
     watermark_interval_ms: int = setting(JobOptions.WATERMARK_INTERVAL)
+    latency_interval_ms: int = setting(JobOptions.LATENCY_INTERVAL)  # 0: no markers
     buffer_timeout_ms: int | None = setting(JobOptions.BUFFER_TIMEOUT)  # None: as load allows
     buffer_timeout_enabled: bool = setting(JobOptions.BUFFER_TIMEOUT_ENABLED)
     flush_gap_ms: int | None = setting(JobOptions.FLUSH_GAP)
+    alignment_bytes: int = setting(JobOptions.ALIGNMENT)
+    slots_timeout_ms: int | None = setting(JobOptions.SLOTS_TIMEOUT)  # None: it waits as long as it takes
     grant_interval_ms: int | None = setting(JobOptions.GRANT_INTERVAL)
     in_flight_bytes: int = setting(JobOptions.IN_FLIGHT)
     inline_threshold: int = setting(CheckpointingOptions.INLINE_THRESHOLD)
@@ -82,6 +86,9 @@ class JobSettings:
     allow_changed_windows: bool = setting(CheckpointingOptions.ALLOW_CHANGED_WINDOWS)
     recovery_path: str | None = setting(CheckpointingOptions.RECOVERY_PATH)  # a savepoint, or another job's checkpoint
     claim: bool = setting(CheckpointingOptions.CLAIM)  # the savepoint becomes the job's own, to delete in the end
+    from_local: bool = setting(CheckpointingOptions.FROM_LOCAL)  # restore from copies on the same machine
+    local_dir: str | None = setting(CheckpointingOptions.LOCAL_DIR)
+    local_bytes: int = setting(CheckpointingOptions.LOCAL_SIZE)
     savepoint_dir: str | None = setting(CheckpointingOptions.SAVEPOINT_DIR)
     mode: CheckpointMode = setting(CheckpointingOptions.MODE)
     delete_on_cancel: bool = setting(CheckpointingOptions.DELETE_ON_CANCEL)

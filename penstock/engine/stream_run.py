@@ -13,14 +13,16 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from penstock.engine.host import Exchange, HeldTask, TaskHost
-from penstock.engine.messages import EpochPlan, SourceRanges
+from penstock.engine.messages import EpochPlan, SourceRanges, Splits
+from penstock.engine.spill import Spilled
 from penstock.graph.iterations import Loop
+from penstock.graph.partitioner import Forward
 from penstock.operators.iteration import Feedback, IterationTail
-from penstock.protocol.events import Barrier, Event
+from penstock.protocol.events import Barrier, Data, Event
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import TaskId
 from penstock.state.snapshot import SnapshotTaken
@@ -39,8 +41,9 @@ class StreamExchange(Exchange, Protocol):
     def feedback_taken(self, loop: Loop, subtask: int, epoch: int, taken: int) -> None:
         """Tells the tail how many blocks its head had taken when the epoch ended there."""
 
-    def grant_read(self, task: TaskId, seconds: float) -> None:
-        """A source has read all of one grant, and needed so long for it."""
+    def grant_read(self, task: TaskId, seconds: float, splits: Splits) -> None:
+        """A source has read all of one grant, and needed so long for it. `splits`: if it is in an alignment group, how far
+        event time has come in each of its splits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class _Work:
 
     part: SourceRanges
     plan: EpochPlan | None
+    granted: bool = True  # False: planned with a barrier, which may have been aborted since
 
 
 @dataclass(slots=True)
@@ -56,8 +60,12 @@ class _Flow:
     """A task in the stream."""
 
     held: HeldTask
-    inputs: dict[int, deque[Event]]
+    inputs: dict[int, deque[Event | Spilled]]
     epoch: int  # the one it is in
+    # What the checkpoint has on its channels. Taken before anything new on any channel, barriers included: at another parallelism
+    # what follows a record may come from another sender.
+    restored: deque[tuple[int, Event]]
+    pointwise: bool  # an input comes from one subtask only: its barriers align
     barriers: dict[int, int] = field(default_factory=dict)  # by channel: how many are in `inputs`
     came: dict[int, int] = field(default_factory=dict)  # by epoch: when its first barrier did
     buffered: int = 0  # bytes that came behind a barrier since the last snapshot
@@ -91,7 +99,10 @@ class StreamRun:
         apart. `levels`: the tasks of these, None: of all. Call `start` when every other run can be sent to."""
         self.host, self._version, self._exchange = host, version, exchange
         self._plans: dict[int, EpochPlan] = {}
+        self._aborted: set[int] = set()  # epochs whose barrier nobody waits for
         self._unaligned = host.mode is BarrierMode.UNALIGNED
+        # Where nothing waits for a barrier, nothing is put away.
+        self._most_waiting = host.job.settings.alignment_bytes if host.mode is BarrierMode.EXACTLY_ONCE else None
         self._taken: dict[tuple[str, int], int] = {}  # of a loop by tail and epoch: what its head had taken
         self._flows: dict[TaskId, _Flow] = {}
         host.exchange, host.on_ended = exchange, self._epoch_ended
@@ -100,10 +111,9 @@ class StreamRun:
                 self._flows[task] = self._flow(host.restore(task, version, checkpoint, job_attempt), epoch)
 
     def _flow(self, held: HeldTask, epoch: int) -> _Flow:
-        inputs: dict[int, deque[Event]] = {channel.channel: deque() for channel in held.task.channels}
-        for channel, event in held.on_the_way:  # before anything new: then it is like any other record
-            inputs[channel].append(event)
-        flow = _Flow(held, inputs, epoch)
+        inputs: dict[int, deque[Event | Spilled]] = {channel.channel: deque() for channel in held.task.channels}
+        pointwise = any(isinstance(c.edge.stream_edge.partitioner, Forward) for c in held.task.channels)
+        flow = _Flow(held, inputs, epoch, deque(held.on_the_way), pointwise)
         held.task.before_snapshot = lambda barrier: self._expect(flow, barrier)
         for loop in self.host.graph.loops:
             if loop.head_vertex == held.id.vertex:
@@ -148,8 +158,36 @@ class StreamRun:
         for flow in self._flows.values():
             flow.resting = False
             if flow.held.task.vertex.is_source:
-                flow.work.append(_Work(plan.sources[flow.held.task.vertex.head.operator_id], plan))
+                flow.work.append(_Work(plan.sources[flow.held.task.vertex.head.operator_id], plan, granted=False))
         self.notify(plan.base_checkpoint, plan.aborted_checkpoints)
+
+    def abort(self, epoch: int) -> None:
+        """The checkpoint that a barrier stands for is aborted, after it was triggered. A task that the barrier has not come through
+        ends the epoch where it is, without a snapshot; the barrier itself is ignored wherever it is, or comes."""
+        self._aborted.add(epoch)
+        for flow in self._flows.values():
+            for channel, waiting in flow.inputs.items():
+                for barrier in [e for e in waiting if isinstance(e, Barrier) and e.epoch == epoch]:
+                    waiting.remove(barrier)
+                    flow.barriers[channel] -= 1
+            flow.came.pop(epoch, None)
+            for work in [w for w in flow.work if w.plan is not None and w.plan.epoch == epoch]:
+                flow.work[flow.work.index(work)] = replace(work, plan=None)
+            if flow.at is not None and flow.at.plan is not None and flow.at.plan.epoch == epoch:
+                flow.at = replace(flow.at, plan=None)
+            for name in flow.tails:
+                self._taken.pop((name, epoch), None)
+            self._skip_aborted(flow)
+            with self.host.working(flow.held):
+                flow.held.task.abort_barriers(epoch)
+            self.host.acknowledge(flow.held)
+
+    def _skip_aborted(self, flow: _Flow) -> None:
+        """Before anything that may end the next epoch: tasks go through all of them, one after the other."""
+        while flow.epoch in self._aborted:
+            flow.held.plan = self._plans[flow.epoch]
+            with self.host.working(flow.held):
+                flow.held.task.end_aborted(flow.epoch)
 
     def notify(self, completed: int | None, aborted: Iterable[int] = ()) -> None:
         """The newest complete checkpoint, and attempts at checkpoints that have failed."""
@@ -171,6 +209,13 @@ class StreamRun:
                 with self.host.working(flow.held):
                     flow.held.task.on_interval()
 
+    def send_markers(self) -> None:
+        """The interval of latency markers is over."""
+        for flow in self._flows.values():
+            if flow.held.task.vertex.is_source and not flow.resting:
+                with self.host.working(flow.held):
+                    flow.held.task.send_marker()
+
     def poll(self) -> None:
         """Answers of asynchronous requests go on."""
         for flow in self._flows.values():
@@ -179,7 +224,8 @@ class StreamRun:
 
     def feedback_taken(self, loop: Loop, epoch: int, taken: int) -> None:
         """The loop's head of this index had taken so many blocks when the epoch ended there."""
-        self._taken[loop.tail, epoch] = taken
+        if epoch not in self._aborted:
+            self._taken[loop.tail, epoch] = taken
 
     # ---------------------------------------------------------------- epochs
 
@@ -203,7 +249,7 @@ class StreamRun:
         flow, epoch = self._flows[held.id], taken.barrier.epoch
         self.host.fold(held, checkpointed=taken.barrier.checkpoint)
         for loop in flow.loops:
-            if loop.tail not in flow.short:
+            if loop.tail not in flow.short and not taken.skipped:
                 self._exchange.feedback_taken(loop, held.id.subtask, epoch, flow.taken.get(loop.tail, 0))
         self._begin(flow, epoch + 1, held.task.processing_time)
         flow.resting = self._plans[epoch].last
@@ -215,6 +261,8 @@ class StreamRun:
     def offer(self, task: TaskId, channel: int, event: Event, size: int = 0) -> None:
         """An event of so many bytes has come on a channel."""
         flow = self._flows[task]
+        if isinstance(event, Barrier) and event.epoch in self._aborted:
+            return
         flow.inputs[channel].append(event)
         if isinstance(event, Barrier):
             flow.barriers[channel] = flow.barriers.get(channel, 0) + 1
@@ -222,6 +270,9 @@ class StreamRun:
                 flow.came.setdefault(event.epoch, flow.held.task.processing_time)
         elif flow.barriers.get(channel) or (flow.held.task.gate is not None and flow.held.task.gate.blocked(channel)):
             flow.buffered += size
+            # All channels come on one stream of rows: to stop reading would hold back the very barrier that is waited for.
+            if self._most_waiting is not None and flow.buffered > self._most_waiting and isinstance(event, Data):
+                flow.inputs[channel][-1] = self.host.spill.write(event)
 
     def offer_feedback(self, loop: Loop, feedback: Feedback) -> None:
         """Records have come back to the head of a loop."""
@@ -251,6 +302,8 @@ class StreamRun:
         if flow.held.task.vertex.is_source:
             own = flow.reading is not None or bool(flow.work)
             return [(task, None)] if own or flow.returned else []
+        if flow.restored:
+            return [(task, flow.restored[0][0])]
         steps: list[Step] = [(task, channel) for channel in flow.inputs if self._readable(flow, channel)]
         return [*steps, (task, None)] if flow.returned else steps
 
@@ -259,6 +312,9 @@ class StreamRun:
         performance counter has passed. Whether there may be more."""
         flow, out_of_time = self._flows[task], False
         more, any_taken = True, False
+        while flow.restored and not out_of_time:
+            self._take_next(flow, flow.restored[0][0])
+            out_of_time = until is not None and time.perf_counter() >= until
         while more and not out_of_time:
             more = False
             for channel in [c for c, barriers in flow.barriers.items() if barriers] if self._unaligned else ():
@@ -274,21 +330,36 @@ class StreamRun:
                     self._take_next(flow, channel)
                     any_taken = more = True
                     out_of_time = until is not None and time.perf_counter() >= until
+        if self._aborted:
+            self._skip_aborted(flow)
         if any_taken:
             self.host.acknowledge(flow.held)
         return out_of_time
 
     def _take_next(self, flow: _Flow, channel: int) -> None:
         """The next event of a channel; unaligned, its next barrier before the events in front of that."""
+        if self._aborted:
+            self._skip_aborted(flow)
+        if flow.restored:
+            self.host.receive(flow.held, *flow.restored.popleft())
+            return
         waiting = flow.inputs[channel]
         if at := self._overtaking(flow, channel):
             barrier = waiting[at]
             assert isinstance(barrier, Barrier)
             del waiting[at]
             flow.barriers[channel] -= 1
-            self.host.overtake(flow.held, channel, barrier, list(itertools.islice(waiting, at)))
+            overtaken: list[Event] = []
+            for event in itertools.islice(waiting, at):
+                assert not isinstance(event, Spilled), "only where barriers align is anything put away"
+                overtaken.append(event)
+            self.host.overtake(flow.held, channel, barrier, overtaken)
             return
         event = waiting.popleft()
+        if isinstance(event, Spilled):
+            first, *rest = self.host.spill.read(event)
+            waiting.extendleft(reversed(rest))
+            event = first
         if isinstance(event, Barrier):
             flow.barriers[channel] -= 1
         self.host.receive(flow.held, channel, event)
@@ -317,10 +388,11 @@ class StreamRun:
             (name, barrier.epoch) not in self._taken for name in flow.tails if name not in flow.short
         ):
             return True
-        if not self._unaligned or not (plan.last or plan.savepoint is not None):
+        if not self._unaligned or not (plan.last or plan.savepoint is not None or flow.pointwise):
             return False
         # The last barrier is aligned, because there is no later epoch for what would come behind it, and a savepoint's, so that it
-        # holds no records on their way: it can be resumed at any parallelism.
+        # holds no records on their way: it can be resumed with another graph. So is one that comes from one subtask only: nobody
+        # could tell, at another parallelism, which way the records behind those on their way will go.
         return any(not channel or channel[0] != barrier for channel in flow.inputs.values())
 
     def step(self, step: Step) -> None:
@@ -333,6 +405,8 @@ class StreamRun:
             self._take_back(flow)
         else:
             self._read_on(flow)
+        if self._aborted:
+            self._skip_aborted(flow)
         self.host.acknowledge(flow.held)
 
     def _take_back(self, flow: _Flow) -> None:
@@ -350,7 +424,9 @@ class StreamRun:
             return
         work, flow.reading, flow.at = flow.at, None, None
         assert work is not None
-        if work.plan is None:
-            self._exchange.grant_read(flow.held.id, time.perf_counter() - flow.since)
-        else:
+        if work.granted:
+            splits = flow.held.task.chain[0].ctx.metrics.splits
+            self._exchange.grant_read(flow.held.id, time.perf_counter() - flow.since, splits)
+        elif work.plan is not None:
+            self._skip_aborted(flow)
             self.host.end_source(flow.held, Barrier(work.plan.epoch, work.plan.snapshot))

@@ -21,7 +21,7 @@ from penstock.operators import checkpointing
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
 from penstock.operators.iteration import Feedback, IterationHead, IterationTail
 from penstock.operators.source import SourceOperator
-from penstock.operators.wiring import Emit, wire
+from penstock.operators.wiring import Emit, share_of, wire
 from penstock.protocol.events import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -30,6 +30,7 @@ from penstock.protocol.events import (
     EndOfData,
     Event,
     IdleStatus,
+    LatencyMarker,
     Watermark,
 )
 from penstock.protocol.gate import (
@@ -39,6 +40,7 @@ from penstock.protocol.gate import (
     FinishInput,
     InputGate,
     Instruction,
+    PassMarker,
     Process,
     Record,
     SetIdle,
@@ -73,6 +75,7 @@ class TaskSettings:
     storage: Storage | None = None
     allow_changed_windows: bool = False
     by_clock: bool = False
+    clock_ms: Callable[[], float] | None = None  # for latency markers; None: processing time
 
 
 class Task:
@@ -156,11 +159,17 @@ class Task:
                     job_id=self.settings.job_id,
                     block_size=self.settings.block_size,
                     processing_time=lambda: self.processing_time,
+                    clock_ms=self.clock_ms,
                     restored_checkpoint=lambda: self.confirmed,
                     storage=self.settings.storage,
                     by_clock=self.settings.by_clock,
                 )
             )
+
+    def clock_ms(self) -> float:
+        """The time that latency is measured by."""
+        clock = self.settings.clock_ms
+        return self.processing_time if clock is None else clock()
 
     @property
     def head(self) -> Operator:
@@ -291,18 +300,47 @@ class Task:
 
     @property
     def gathered(self) -> bool:
-        """Records wait in a router for more to leave with them."""
-        return any(router.gathered for router in self._routers)
+        """Records wait in a router for more to leave with them, and have no time-out of their own."""
+        return any(router.gathered for router in self._routers if router.timeout_ms is None)
 
     def flush(self) -> None:
-        """Everything that was gathered leaves."""
+        """Everything that was gathered leaves, but for streams with a time-out of their own."""
         for router in self._routers:
-            router.flush()
+            if router.timeout_ms is None:
+                router.flush()
+
+    @property
+    def timed(self) -> bool:
+        """Some stream that leaves here has a time-out of its own."""
+        return any(router.timeout_ms is not None for router in self._routers)
+
+    def flush_timed(self, now: float) -> bool:
+        """What has waited as long as the time-out of its own stream allows leaves. Called again and again, with the seconds of one
+        clock. Whether something left."""
+        left = False
+        for router in self._routers:
+            if not router.gathered:
+                router.waits_since = None
+            elif router.waits_since is None:
+                router.waits_since = now
+            if (due := router.due) is not None and due <= now:
+                router.waits_since, left = None, True
+                router.flush()
+        return left
+
+    def next_flush(self) -> float | None:
+        """When `flush_timed` has something to do, as far as it knows."""
+        return min((due for router in self._routers if (due := router.due) is not None), default=None)
 
     def on_interval(self) -> None:
         """Periodic watermarks are due, and idleness is looked for."""
         for operator in self.chain:
             operator.on_interval()
+
+    def send_marker(self) -> None:
+        """A source sends a latency marker behind what it has sent."""
+        if not self.finished:
+            self._outputs[self.vertex.head.id].marker(LatencyMarker(self.vertex.head.operator_id, self.clock_ms()))
 
     def poll(self) -> None:
         """Answers that asynchronous functions have got go on."""
@@ -337,6 +375,8 @@ class Task:
                             taken.contents.channel_state.append((channel, _kept(event)))
                 case Process(channel, block):
                     head.process(self._input_of[channel], block)
+                case PassMarker(marker):
+                    head.on_marker(marker)
                 case AdvanceWatermark(timestamp):
                     head.on_watermark(timestamp)
                 case SetIdle(idle):
@@ -396,6 +436,29 @@ class Task:
         for router in self._routers:
             router.broadcast(barrier)
         self.on_snapshot(taken)
+
+    def end_aborted(self, epoch: int) -> None:
+        """The epoch was to end with a checkpoint that is aborted: it ends here, without a snapshot, and nothing is sent on."""
+        for operator in self.chain:
+            operator.end_epoch()
+        committables = {
+            node.operator_id: made for node in self.vertex.nodes if (made := self.operators[node.id].prepare_commit())
+        }
+        taken = SnapshotTaken(
+            barrier=Barrier(epoch, checkpoint=False),
+            contents=None,
+            committables=committables,
+            complete=True,
+            skipped=True,
+        )
+        self.snapshots.append(taken)
+        self.on_snapshot(taken)
+
+    def abort_barriers(self, epoch: int) -> None:
+        """The barriers of an epoch are awaited no more."""
+        self._first_barriers.pop(epoch, None)
+        if self.gate is not None:
+            self.execute(self.gate.abort(epoch))
 
     def _all_barriers_came(self, barrier: Barrier) -> None:
         taken = self._open_snapshots.pop(barrier.epoch)
@@ -459,14 +522,31 @@ class Task:
             state.rollback()
 
     def on_the_way(self, contents: SnapshotContents) -> Iterator[tuple[int | None, Event]]:
-        """What a snapshot of this subtask has on its channels (unaligned), by today's numbers; None: the sender is gone.
-        Where senders changed only records count: of the rest the restored senders say what holds now."""
+        """What a snapshot of this subtask, or of those that it goes on from, has on its channels (unaligned), by today's numbers;
+        None: nobody sends on it any more. Where senders changed only records count: of the rest the restored senders say what
+        holds now."""
         numbers = renumbered(contents.gate, self._senders)
         unchanged = contents.gate is not None and is_of(contents.gate, self._lineage)
+        edges = {c.channel: c.edge for c in self.channels}
         for channel, event in contents.channel_state:
-            if unchanged or isinstance(event, Data):
-                today = channel if numbers is None else numbers.get(channel)
-                yield today if today in self._senders else None, event
+            today = channel if numbers is None else numbers.get(channel)
+            if not unchanged and not isinstance(event, Data):
+                continue
+            if today not in self._senders:
+                yield None, event
+            elif contents.moved_from is None:
+                yield today, event
+            else:
+                assert isinstance(event, Data)  # a snapshot of another subtask has another lineage
+                for block in share_of(
+                    self._graph,
+                    edges[today],
+                    event.block,
+                    self.task.subtask,
+                    contents.moved_from,
+                    self.settings.block_size,
+                ):
+                    yield today, Data(block)
 
     def resume(self, gate: dict[str, Any] | None, finished: bool, confirmed: int | None, *, announce: bool) -> None:
         """Go on from confirmed state in memory (a retry): the gate as it was at the last barrier. `announce`: that state was
@@ -497,6 +577,7 @@ class Task:
                 late_dropped=metrics.late_dropped,
                 user={**metrics.user, **{name: gauge() for name, gauge in metrics.gauges.items()}},
                 splits=metrics.splits,
+                latency=metrics.latency,
             )
             metrics.records_in = metrics.records_out = metrics.late_dropped = 0
         return taken

@@ -23,6 +23,7 @@ class Acknowledgement:
     handle: Any = None  # where the snapshot is. None: there is none, or `uploading`
     uploading: bool = False  # the snapshot is on its way to storage; `Uploaded` follows
     full: bool = True  # the snapshot holds everything, not only what changed
+    skipped: bool = False  # the task had heard that the checkpoint is aborted, and took no snapshot
     snapshot_bytes: int = 0
     committables: Mapping[str, list[Any]] = field(default_factory=dict)  # by sink
 
@@ -285,6 +286,14 @@ class Decline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AbortBarrier:
+    """The barrier of a checkpoint that was declined is still on its way: tasks that it has not come to need not wait for it. They
+    end the epoch as soon as they hear of it, and acknowledge it without a snapshot."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
     """The request that `epoch` was to serve did not come about: tell the client."""
 
@@ -327,6 +336,7 @@ CheckpointInstruction: TypeAlias = (
     | Notify[A]
     | WriteSavepoint
     | Decline
+    | AbortBarrier
     | Refuse
     | FailJob
     | EndRun

@@ -7,8 +7,8 @@ are stored, the manifest is written, which is the instant of commit, the sinks c
       ─▶ WRITING ─ ManifestWritten ─▶ COMMITTING ─ SinksCommitted ─▶ WriteSavepoint? ─▶ EndRun? ─▶ the record is gone
 
 An epoch that is no checkpoint, and one whose checkpoint was declined, is WAITING: its output belongs to the next checkpoint that
-completes. A checkpoint can be declined while its barrier is still on the way; its epoch ends all the same. The rules of
-docs/design/0006 are marked where they are kept:
+completes. A checkpoint can be declined while its barrier is still on the way; its epoch ends all the same, and soon, by
+`AbortBarrier`. The rules of docs/design/0006 are marked where they are kept:
 
 1. A run ends only when the checkpoint of its last barrier is committed.       `_finish`, `_decline`
 2. A savepoint exists only when the output of its epoch is committed.          `_committed`
@@ -31,6 +31,7 @@ from penstock.protocol.checkpoint_messages import (
     SEAL,
     A,
     Abandoned,
+    AbortBarrier,
     Acknowledged,
     Asked,
     AwaitSinks,
@@ -327,6 +328,8 @@ class CheckpointMachine(Generic[A]):
                 out += self._declined(record, why)
                 if isinstance(out[-1], FailJob):
                     return out
+                if not record.last:  # with its last barrier a task comes to rest, and has to hear what follows
+                    out.append(AbortBarrier(epoch=record.epoch))
         return [*out, *self._advance()]
 
     def _advance(self) -> list[CheckpointInstruction[A]]:

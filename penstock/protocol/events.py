@@ -43,4 +43,13 @@ class EndOfData:
     """No more records will come on this channel; barriers still do."""
 
 
-Event: TypeAlias = Data | Watermark | IdleStatus | Barrier | EndOfData
+@dataclass(frozen=True, slots=True)
+class LatencyMarker:
+    """Sent by a source at a time of the clock, in ms. It passes tasks behind the records that were sent before it, on one channel
+    of each exchange, and reaches no function. It is never part of a snapshot."""
+
+    source: str  # the source's operator id
+    at_ms: float
+
+
+Event: TypeAlias = Data | Watermark | IdleStatus | Barrier | EndOfData | LatencyMarker

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, TypeAlias, assert_never
 
 from penstock.errors import ProtocolError
-from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, Watermark
+from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, LatencyMarker, Watermark
 from penstock.protocol.valve import WatermarkValve
 
 
@@ -48,6 +48,13 @@ class Record:
     channel: int
     event: Event
     epochs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassMarker:
+    """Note how long the marker has taken, and send it on."""
+
+    marker: LatencyMarker
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,9 @@ class FinishInput:
     """Every channel has ended."""
 
 
-Instruction: TypeAlias = Process | Record | AdvanceWatermark | SetIdle | TakeSnapshot | ChannelsRecorded | FinishInput
+Instruction: TypeAlias = (
+    Process | Record | PassMarker | AdvanceWatermark | SetIdle | TakeSnapshot | ChannelsRecorded | FinishInput
+)
 
 
 class InputGate(ABC):
@@ -118,6 +127,10 @@ class InputGate(ABC):
     @abstractmethod
     def open_epochs(self) -> tuple[int, ...]:
         """Epochs for which some but not all barriers have come."""
+
+    @abstractmethod
+    def abort(self, epoch: int) -> list[Instruction]:
+        """The barriers of an epoch are awaited no more; those that come yet must not be given to the gate."""
 
     def blocked(self, channel: int) -> bool:
         """True while reading on from this channel would only fill the buffer."""
@@ -165,6 +178,8 @@ class InputGate(ABC):
                     return []
                 self._ended.add(channel)
                 return [FinishInput()] if len(self._ended) == len(self.channels) else []
+            case LatencyMarker():
+                return [PassMarker(event)]
             case Barrier():
                 raise ProtocolError(f"barrier {event.epoch} reached the delivery path of channel {channel}")
         assert_never(event)
@@ -190,21 +205,38 @@ class InputGate(ABC):
         return [] if advanced is None else [AdvanceWatermark(advanced)]
 
 
-class Aligned(InputGate):
-    """Exactly once."""
+class _Overlapping(InputGate):
+    """Barriers of several epochs may be on their way."""
 
     def __init__(self, channels: Sequence[int]) -> None:
         super().__init__(channels)
-        self._barrier: Barrier | None = None
-        self._waiting_for: set[int] = set()
-        self._buffers: dict[int, deque[Event]] = {channel: deque() for channel in channels}
+        self._missing: dict[int, set[int]] = {}  # by epoch: the channels that have not brought its barrier
 
     @property
     def open_epochs(self) -> tuple[int, ...]:
-        return () if self._barrier is None else (self._barrier.epoch,)
+        return tuple(sorted(self._missing))
+
+    def _count(self, channel: int, barrier: Barrier) -> list[Instruction]:
+        """The snapshot is taken with the last barrier."""
+        self._accept(channel, barrier, self._missing)
+        missing = self._missing.setdefault(barrier.epoch, set(self.channels))
+        missing.discard(channel)
+        if missing:
+            return []
+        del self._missing[barrier.epoch]
+        return [TakeSnapshot(barrier), ChannelsRecorded(barrier)]
+
+
+class Aligned(_Overlapping):
+    """Exactly once. A barrier without a checkpoint only ends an epoch: nothing goes back to it, so nothing waits for it."""
+
+    def __init__(self, channels: Sequence[int]) -> None:
+        super().__init__(channels)
+        self._aligning: int | None = None  # the epoch whose checkpoint is waited for
+        self._buffers: dict[int, deque[Event]] = {channel: deque() for channel in channels}
 
     def blocked(self, channel: int) -> bool:
-        return self._barrier is not None and channel not in self._waiting_for
+        return self._aligning is not None and channel not in self._missing[self._aligning]
 
     @property
     def buffered(self) -> int:
@@ -217,15 +249,18 @@ class Aligned(InputGate):
             return []
         if not isinstance(event, Barrier):
             return self._deliver(channel, event)
-        self._accept(channel, event, {} if self._barrier is None else {self._barrier.epoch: self._waiting_for})
-        if self._barrier is None:
-            self._barrier = event
-            self._waiting_for = set(self.channels)
-        self._waiting_for.discard(channel)
-        if self._waiting_for:
+        out = self._count(channel, event)
+        if not event.checkpoint:
+            return out
+        self._aligning = None if out else event.epoch
+        return [*out, *self._release()] if out else []
+
+    def abort(self, epoch: int) -> list[Instruction]:
+        self._missing.pop(epoch, None)
+        if self._aligning != epoch:
             return []
-        barrier, self._barrier = self._barrier, None
-        return [TakeSnapshot(barrier), ChannelsRecorded(barrier), *self._release()]
+        self._aligning = None
+        return self._release()
 
     def _release(self) -> list[Instruction]:
         """Replay what waited, channel by channel, up to the next barrier of each."""
@@ -237,31 +272,15 @@ class Aligned(InputGate):
         return out
 
 
-class _Overlapping(InputGate):
-    """Blocks nothing, so the barriers of several epochs may be on their way."""
-
-    def __init__(self, channels: Sequence[int]) -> None:
-        super().__init__(channels)
-        self._missing: dict[int, set[int]] = {}
-
-    @property
-    def open_epochs(self) -> tuple[int, ...]:
-        return tuple(sorted(self._missing))
-
-
 class AtLeastOnce(_Overlapping):
     """No waiting: barriers are only counted."""
 
     def receive(self, channel: int, event: Event) -> list[Instruction]:
-        if not isinstance(event, Barrier):
-            return self._deliver(channel, event)
-        self._accept(channel, event, self._missing)
-        missing = self._missing.setdefault(event.epoch, set(self.channels))
-        missing.discard(channel)
-        if missing:
-            return []
-        del self._missing[event.epoch]
-        return [TakeSnapshot(event), ChannelsRecorded(event)]
+        return self._count(channel, event) if isinstance(event, Barrier) else self._deliver(channel, event)
+
+    def abort(self, epoch: int) -> list[Instruction]:
+        self._missing.pop(epoch, None)
+        return []
 
 
 class Unaligned(_Overlapping):
@@ -271,7 +290,7 @@ class Unaligned(_Overlapping):
     def receive(self, channel: int, event: Event) -> list[Instruction]:
         if not isinstance(event, Barrier):
             epochs = tuple(epoch for epoch, missing in sorted(self._missing.items()) if channel in missing)
-            record = [Record(channel, event, epochs)] if epochs else []
+            record = [Record(channel, event, epochs)] if epochs and not isinstance(event, LatencyMarker) else []
             return [*record, *self._deliver(channel, event)]
         return self.overtake(channel, event, ())
 
@@ -282,10 +301,15 @@ class Unaligned(_Overlapping):
         if barrier.epoch not in self._missing:
             self._missing[barrier.epoch] = set(self.channels)
             out.append(TakeSnapshot(barrier))
-        out.extend(Record(channel, event, (barrier.epoch,)) for event in overtaken)
+        kept = (event for event in overtaken if not isinstance(event, LatencyMarker))
+        out.extend(Record(channel, event, (barrier.epoch,)) for event in kept)
         missing = self._missing[barrier.epoch]
         missing.discard(channel)
         if not missing:
             del self._missing[barrier.epoch]
             out.append(ChannelsRecorded(barrier))
         return out
+
+    def abort(self, epoch: int) -> list[Instruction]:
+        """The snapshot is taken; nothing more is recorded for it."""
+        return [] if self._missing.pop(epoch, None) is None else [ChannelsRecorded(Barrier(epoch))]

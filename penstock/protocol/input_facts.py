@@ -154,16 +154,20 @@ def _edge(stored: dict[str, Any]) -> Edge:
 
 
 def renumbered(stored: dict[str, Any] | None, senders: Mapping[int, Sender]) -> dict[int, int] | None:
-    """Old channel → today's channel of the same sender, where it has one. None: the checkpoint named no senders."""
+    """Old channel → today's channel of the same sender, or of one that took over from it: of the same edge. A channel is not
+    there if the edge is gone. None: the checkpoint named no senders."""
     if stored is None or "edges" not in stored:
         return None
-    today = {sender: channel for channel, sender in senders.items()}
-    return {
-        channel: today[sender]
-        for edge in stored["edges"]
-        for channel, subtask, *_ in edge["channels"]
-        if (sender := Sender(edge=_edge(edge), subtask=subtask)) in today
-    }
+    today: dict[Edge, dict[int, int]] = {}
+    for channel, sender in sorted(senders.items()):
+        today.setdefault(sender.edge, {})[sender.subtask] = channel
+    found: dict[int, int] = {}
+    for edge in stored["edges"]:
+        if channels := today.get(_edge(edge)):
+            others = list(channels.values())
+            for channel, subtask, *_ in edge["channels"]:
+                found[channel] = channels.get(subtask, others[subtask % len(others)])
+    return found
 
 
 def joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

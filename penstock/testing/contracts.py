@@ -223,6 +223,7 @@ class SinkContract(ABC):
     def _committer(self, folder: Path) -> Committer:
         """Of a driver that has just started."""
         committer = self.sink(folder).create_committer("sink")
+        committer.job_id = writer_context().job_id
         committer.open(self._job(folder))
         committer.check()
         committer.take_over()

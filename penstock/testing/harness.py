@@ -34,7 +34,7 @@ from penstock.operators import checkpointing, selectors
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
 from penstock.operators.simple import FilterOperator, FlatMapOperator, MapOperator
-from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
+from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK, LatencyMarker
 from penstock.records import Block, Rows
 from penstock.records.convert import to_rows
 from penstock.state import snapshot_file
@@ -59,6 +59,7 @@ class RecordedOutput:
         self.sides: dict[str, list[Block]] = {}
         self.watermarks: list[int] = []
         self.idleness: list[bool] = []
+        self.markers: list[LatencyMarker] = []
 
     def block(self, block: Block) -> None:
         """Takes a block of records."""
@@ -76,11 +77,16 @@ class RecordedOutput:
         """Takes a change between idle and active."""
         self.idleness.append(idle)
 
+    def marker(self, marker: LatencyMarker) -> None:
+        """Takes a latency marker."""
+        self.markers.append(marker)
+
     def copy(self) -> RecordedOutput:
         """A copy that does not change with the original."""
         other = RecordedOutput()
         other.blocks, other.watermarks, other.idleness = self.blocks[:], self.watermarks[:], self.idleness[:]
         other.sides = {tag: blocks[:] for tag, blocks in self.sides.items()}
+        other.markers = self.markers[:]
         return other
 
 
@@ -369,6 +375,9 @@ class _Late:
 
     def idle(self, idle: bool) -> None:
         self._harness.output.idle(idle)
+
+    def marker(self, marker: LatencyMarker) -> None:
+        self._harness.output.marker(marker)
 
 
 def _pairs(blocks: Iterable[Block]) -> list[tuple[Any, int | None]]:

@@ -17,6 +17,7 @@ from penstock.connectors.files import FileSource
 from penstock.connectors.program import CollectionSource
 from penstock.engine.exchange_rows import decode_event, encode_event
 from penstock.engine.settings import JobSettings
+from penstock.errors import BadRecordError
 from penstock.graph.partitioner import Broadcast, Hash, Partitioner, Rebalance
 from penstock.operators.routing import create_router
 from penstock.protocol.events import Barrier, Data, Event
@@ -203,3 +204,21 @@ def test_records_of_150_kb_pass_a_job_in_parts(parallelism: int, request: pytest
     results = ListSink.results(sink)
     assert sorted(number for _, number, _ in results) == list(range(1000))
     assert max(at_once for *_, at_once in results) <= BLOCK_BYTES
+
+
+@pytest.mark.parametrize("block", [rows(3, 17 << 20), columns(3, 17 << 20)], ids=["rows", "columns"])
+def test_a_record_beyond_the_largest_is_an_error_that_shows_it_and_says_what_to_do(block: Block) -> None:
+    event = Data(block)
+    assert len(list(encode_event(event, 18 << 20))) == 3
+    with pytest.raises(BadRecordError, match=r"penstock\.record\.max-size is 17825792:.*long\)") as caught:
+        list(encode_event(event, 17 << 20))
+    assert len(str(caught.value)) < 1000, "and not all of it"
+    assert len(list(encode_event(event))) == 3, "where there is no Spark there is no bound"
+
+
+def test_only_single_records_are_too_large() -> None:
+    """A block is cut at the size of blocks, whatever a record may be."""
+    found = [decode_event(*row) for row in encode_event(Data(rows(40)), 1 << 20)]
+    assert [number for event in found if isinstance(event, Data) for number in numbers_of([event.block])] == list(
+        range(40)
+    )

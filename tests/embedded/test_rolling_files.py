@@ -7,6 +7,7 @@ import gc
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from penstock.common import Configuration
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.connectors.files import FileCompactStrategy, FileSink, RollingPolicy, committed_files
+from penstock.connectors.files.commit import staging_folder
 from penstock.connectors.files.folders import open_folder
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.client import JobClient
@@ -75,7 +77,7 @@ def test_a_process_that_dies_anywhere_leaves_every_record_in_a_file_once(
     assert crashes.fired == [(point, 2), (point, 4)]
     verdict = Verdict(SCRIPT, results(base))
     assert verdict.exact, verdict
-    assert open_folder(base).names(".staging/sink") == [], "nothing waits after the end"
+    assert open_folder(base).names(staging_folder("sink", description.job_id)) == [], "nothing waits after the end"
 
 
 # A simulated kill leaves the open file to the garbage collector, as a real one does to the kernel. It is collected here: later
@@ -184,7 +186,21 @@ def test_a_job_that_dies_writes_every_record_once_to_s3(s3: S3Server) -> None:
     verdict = Verdict(SCRIPT, results(base))
     assert verdict.exact, verdict
     assert len(committed_files(base)) <= EPOCHS
-    assert open_folder(base).names(".staging/sink") == []
+    assert open_folder(base).names(staging_folder("sink", description.job_id)) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_second_run_adds_its_files_to_those_of_the_first(tmp_path: Path, way: str) -> None:
+    crashes = CrashPlan([("after-manifest", 3)])
+    for run in ("first", "second"):
+        description = replace(job(str(tmp_path / "out"), way, settings(restart=RETRY)), job_id=run)
+        EmbeddedJob(description, master_of(description, memory_storage()), crashes=crashes).run()
+        if run == "first":
+            first = results(str(tmp_path / "out"))
+            before = {path: Path(path).read_bytes() for path in committed_files(tmp_path / "out")}
+    assert Verdict(SCRIPT, first).exact
+    assert sorted(results(str(tmp_path / "out"))) == sorted(2 * first)
+    assert {path: Path(path).read_bytes() for path in before} == before, "files of the first run are as they were"
 
 
 def test_a_bucket_that_is_not_there_is_named(s3: S3Server) -> None:

@@ -12,7 +12,7 @@ from penstock.common import Duration, WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.description import JobDescription
 from penstock.engine.host import HostJob, TaskHost
-from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
+from penstock.engine.messages import EpochPlan, SourceRanges, Splits, TaskAck
 from penstock.engine.stream_run import StreamRun
 from penstock.engine.uploads import ImmediateUploads
 from penstock.functions.connectors import SplitRange
@@ -47,7 +47,7 @@ class Outside:
     def feedback_taken(self, loop: Loop, subtask: int, epoch: int, taken: int) -> None:
         self.taken.append((epoch, taken))
 
-    def grant_read(self, task: TaskId, seconds: float) -> None:
+    def grant_read(self, task: TaskId, seconds: float, splits: Splits) -> None:
         self.grants += 1
 
     def values(self) -> list[Any]:
@@ -294,12 +294,33 @@ def test_behind_the_last_barrier_no_watermark_comes_until_the_job_goes_on() -> N
 def test_a_channel_whose_barrier_has_come_is_read_on_or_not_as_barriers_are_treated(mode: BarrierMode) -> None:
     level = Level(two_levels(inputs=2), 1, mode)
     level.trigger(1)
-    level.offer(Barrier(1, False), rows(1))
+    level.offer(Barrier(1), rows(1))
     level.run_on()
     level.held.task.flush()
     assert level.outside.values() == ([] if mode is BarrierMode.EXACTLY_ONCE else [1])
-    level.offer(Barrier(1, False), channel=1)
+    level.offer(Barrier(1), channel=1)
     level.run_on()
     level.held.task.flush()
     assert level.outside.values() == [1]
     assert [ack.epoch for ack in level.outside.acks] == [1]
+
+
+def test_no_record_waits_for_a_barrier_that_takes_no_checkpoint() -> None:
+    """One channel may be held up for long, and such a barrier has no time-out."""
+    level = Level(two_levels(inputs=2), 1)
+    level.trigger(1)
+    level.trigger(2)
+    level.offer(rows(1), Barrier(1, False), rows(2), Barrier(2), rows(3))
+    level.run_on()
+    level.held.task.flush()
+    assert level.outside.values() == [1, 2], "what is behind a checkpoint's barrier waits for it on the other channel"
+    level.run.abort(2)
+    level.run_on()
+    level.held.task.flush()
+    assert level.outside.values() == [1, 2, 3], "an epoch that has not ended held up what waited for the checkpoint"
+    assert level.outside.acks == []
+    level.offer(rows(4), Barrier(1, False), rows(5), channel=1)
+    level.run_on()
+    level.held.task.flush()
+    assert level.outside.values() == [1, 2, 3, 4, 5]
+    assert [ack.epoch for ack in level.outside.acks] == [1, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from penstock.protocol.events import Barrier, Data, Event
+from penstock.protocol.events import Barrier, Data, Event, LatencyMarker
 from penstock.protocol.gate import (
     AdvanceWatermark,
     BarrierMode,
@@ -13,6 +13,7 @@ from penstock.protocol.gate import (
     FinishInput,
     InputGate,
     Instruction,
+    PassMarker,
     Process,
     Record,
     SetIdle,
@@ -28,6 +29,7 @@ class Subject:
         self.gate = InputGate.create(range(channels), mode)
         self.state: list[Any] = list(state)
         self.watermarks: list[int] = []
+        self.markers: list[LatencyMarker] = []
         self.idle: list[bool] = []
         self.finished = 0
         self.snapshots: dict[int, list[Any]] = {}
@@ -56,6 +58,8 @@ class Subject:
             case Record(channel, event, epochs):
                 for epoch in epochs:
                     self.channel_state[epoch].append((channel, event))
+            case PassMarker(marker):
+                self.markers.append(marker)
             case AdvanceWatermark(timestamp):
                 self.watermarks.append(timestamp)
             case SetIdle(idle):

@@ -15,6 +15,7 @@ from penstock.errors import ProtocolError
 from penstock.protocol.chains import Chains
 from penstock.protocol.checkpoint_messages import (
     Abandoned,
+    AbortBarrier,
     Acknowledged,
     Acknowledgement,
     Asked,
@@ -265,10 +266,11 @@ def test_a_checkpoint_whose_barrier_is_too_long_on_its_way_is_declined_and_its_e
     checkpoints.handle(Begun(epoch=1, checkpoint=True, now_s=100.0, asked=asked(Purpose.CHECKPOINT)))
     checkpoints.handle(Acknowledged(ack=Ack(task=A, epoch=1, handle=State("a"), committables={"sink": ["1"]})))
     assert checkpoints.handle(TimePassed(now_s=104.0)) == []
-    declined, refused = checkpoints.handle(TimePassed(now_s=106.0))
+    declined, refused, abort = checkpoints.handle(TimePassed(now_s=106.0))
     assert isinstance(declined, Decline)
     assert f"not acknowledged within 5 s (execution.checkpointing.timeout) by {B}" in declined.reason
     assert isinstance(refused, Refuse)
+    assert abort == AbortBarrier(epoch=1), "tasks need not wait for it"
     assert checkpoints.aborted == (1,), "listeners hear of it"
     assert checkpoints.handle(TimePassed(now_s=120.0)) == [], "once"
     assert kinds(checkpoints.handle(Acknowledged(ack=Ack(task=B, epoch=1, handle=State("b"))))) == ["EpochEnded"]
@@ -282,8 +284,34 @@ def test_barriers_that_come_too_late_count_as_failures_until_the_job_fails() -> 
     checkpoints.handle(Begun(epoch=1, checkpoint=True, now_s=100.0))
     checkpoints.handle(Begun(epoch=2, checkpoint=True, now_s=101.0))
     checkpoints.handle(Begun(epoch=3, checkpoint=False, now_s=101.0))
-    assert kinds(checkpoints.handle(TimePassed(now_s=105.5))) == ["Decline"]
+    assert kinds(checkpoints.handle(TimePassed(now_s=105.5))) == ["Decline", "AbortBarrier"]
     assert kinds(checkpoints.handle(TimePassed(now_s=107.0))) == ["Decline", "FailJob"]
+
+
+def test_the_last_barrier_of_a_run_is_not_aborted() -> None:
+    checkpoints = machine(timeout_s=5.0, tolerable_failures=1)
+    checkpoints.handle(Begun(epoch=1, checkpoint=True, last=True, now_s=100.0))
+    assert kinds(checkpoints.handle(TimePassed(now_s=106.0))) == ["Decline"]
+
+
+def test_a_task_that_skipped_an_aborted_checkpoint_builds_on_what_it_had() -> None:
+    checkpoints = machine(timeout_s=5.0, tolerable_failures=1)
+    run(checkpoints, 1, now_s=99.0)
+    checkpoints.handle(ManifestWritten(epoch=1, now_ms=0))
+    checkpoints.handle(SinksCommitted(epoch=1))
+    checkpoints.handle(Begun(epoch=2, checkpoint=True, now_s=100.0))
+    checkpoints.handle(Acknowledged(ack=Ack(task=A, epoch=2, full=False, handle=State("2a"))))
+    checkpoints.handle(TimePassed(now_s=106.0))
+    skipped = Ack(task=B, epoch=2, skipped=True, committables={"sink": ["of 2"]})
+    assert kinds(checkpoints.handle(Acknowledged(ack=skipped))) == ["EpochEnded"]
+    checkpoints.handle(Ended(epoch=2, finished=False, now_s=106.0))
+    assert checkpoints.chains.lengths([A, B]) == {A: 2, B: 1}, "neither need write all of its state"
+    checkpoints.handle(Begun(epoch=3, checkpoint=True, now_s=107.0))
+    acknowledge(checkpoints, 3, full=False)
+    permit = permit_of(checkpoints.handle(Ended(epoch=3, finished=False, now_s=107.0)))
+    assert len(permit.chains[A]) == 3
+    assert len(permit.chains[B]) == 2
+    assert permit.committables["sink"][0] == "of 2"
 
 
 def test_the_snapshots_of_a_checkpoint_that_was_declined_on_the_way_are_what_the_next_builds_on() -> None:

@@ -48,7 +48,8 @@ class EmbeddedJob:
     though one step may add more than one event. `max_in_flight` barriers may be under way at once ("random" only). `mode`
     says how a barrier is treated ("random" only): an exchange of epochs has all of an epoch when it ends. `apart` ("random"
     only): as in a pipelined job on Spark each level of each slot is a host of its own, what driver and hosts tell each other
-    takes time, and watermarks and timers follow the clock.
+    takes time, and watermarks and timers follow the clock. `late` ("random" only): how often, for each step, checkpoints that are
+    under way are found to take too long.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class EmbeddedJob:
         channel_capacity: int | None = None,
         max_in_flight: int = 1,
         apart: bool = False,
+        late: float = 0.0,
         crashes: CrashPlan | None = None,
         mischief: Mischief | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class EmbeddedJob:
         self._max_in_flight = max_in_flight if schedule == "random" else 1
         self.apart = apart and schedule == "random"
         self._rng = random.Random(seed)
+        self._late, self._late_rng = late, random.Random(f"{seed} late")
         self._crashes, self._mischief = crashes, mischief
         self._unbounded = not all(source.bounded for source in job.sources.values())
         self._cancelled = threading.Event()
@@ -282,6 +285,10 @@ class EmbeddedJob:
                 newest = self.master.restored
                 completed = None if newest is None else int(newest.checkpoint_id)
                 exchange.tick(self._rng, self.master.processing_time, completed)
+            if self._late and self._in_flight and self._late_rng.random() < self._late:
+                self.master.time_out()
+            for epoch in self.master.take_aborted():
+                exchange.abort(epoch)
             can_plan = not self._planned_last and self._may_plan()
             steps = exchange.runnable()
             if self._stepped.waiting and self._rng.randrange(len(steps) + 2) == 0:

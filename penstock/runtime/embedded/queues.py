@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from penstock.engine.exchange_rows import decode_event, encode_event
 from penstock.engine.host import HeldTask, TaskHost
-from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
+from penstock.engine.messages import EpochPlan, SourceRanges, Splits, TaskAck
 from penstock.engine.stream_run import StreamRun
 from penstock.graph.iterations import Loop
 from penstock.operators.iteration import Feedback
@@ -41,7 +41,7 @@ class _Host:
         # Through bytes, as between two processes: nobody shares objects, and what cannot travel fails here too.
         task = TaskId(vertex, target)
         for encoded in encode_event(event):
-            self._queues.of(task).run.offer(task, channel, decode_event(*encoded))
+            self._queues.of(task).run.offer(task, channel, decode_event(*encoded), len(encoded[1]))
 
     def acknowledge(self, ack: TaskAck) -> None:
         """Takes a task's acknowledgement to the driver."""
@@ -63,7 +63,7 @@ class _Host:
         else:
             self._queues.tell_driver(self, lambda: self._queues.tell_host(other, word))
 
-    def grant_read(self, task: TaskId, seconds: float) -> None:
+    def grant_read(self, task: TaskId, seconds: float, splits: Splits) -> None:
         """Who grants here does not wait for it."""
 
 
@@ -145,6 +145,11 @@ class QueueExchange:
                 host.run.advance(plan.processing_time)
             self.tell_host(host, partial(host.run.trigger, plan))
 
+    def abort(self, epoch: int) -> None:
+        """Nobody waits for this barrier any more."""
+        for host in self._hosts:
+            self.tell_host(host, partial(host.run.abort, epoch))
+
     def tick(self, rng: random.Random, now: int, completed: int | None) -> None:
         """Time goes by in one host: it may look at its clock, send what it has gathered, hear of a checkpoint, and do all there is
         to do for a task at once."""
@@ -154,6 +159,8 @@ class QueueExchange:
                 host.run.advance(now)
             case 1:
                 host.run.emit_watermarks()
+                if host.host.job.settings.latency_interval_ms:
+                    host.run.send_markers()
             case 2:
                 host.run.poll()
                 for held in host.run.tasks:

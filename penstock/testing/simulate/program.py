@@ -36,7 +36,8 @@ class Program:
 
     @property
     def fixed(self) -> bool:
-        """What was on the way at an unaligned barrier can only go on to the same subtasks: the graph has to stay as it is."""
+        """What was on the way at an unaligned barrier goes on to the same operators: the graph stays as it is but for the number of
+        subtasks, unless some of it is broadcast."""
         return self.mode is BarrierMode.UNALIGNED
 
     def describe(self) -> str:
@@ -99,9 +100,13 @@ def any_program(world: str, rng: random.Random) -> Program:
             "retained": rng.choice([1, 2]),
             "tolerable_checkpoint_failures": rng.choice([0, 1, 3]),
             "max_concurrent_checkpoints": rng.choice([1, 1, 3]),
-            "checkpoint_timeout_ms": 20_000,  # of real time, for which a sound job never waits
+            "checkpoint_timeout_ms": 120_000,  # of real time, for which a sound job never waits, however busy the machine is
             "incremental": rng.choice([True, True, False]),
             "restart": RestartStrategies.fixed_delay_restart(20, 10),
+            "alignment_bytes": 100
+            if len(branches) == 2
+            else 32 << 20,  # what waits behind a barrier is put away in some
+            "latency_interval_ms": (len(branches) + 1) % 2,  # markers in half of the programs: they must not matter
         },
     )
 
@@ -111,7 +116,8 @@ def any_version(program: Program, rng: random.Random, before: Version | None) ->
     parallelism, max_records = rng.choice(WIDTHS), rng.choice([None, None, 4, 9])
     turned, chained, added, removed = (rng.random() < p for p in (0.5, 0.85, 0.2, 0.1))
     if program.fixed and before is not None:
-        return replace(before, max_records=max_records)
+        broadcast = "rules" in program.branches
+        return replace(before, max_records=max_records, parallelism=before.parallelism if broadcast else parallelism)
     # A loop's operators are known by their place in the program, and two streams remain two.
     added = added and "loops" not in program.branches
     removable = program.mode is BarrierMode.EXACTLY_ONCE and not {"loops", *OF_BOTH} & set(program.branches)
