@@ -237,6 +237,9 @@ class _DataGeneratorEnumerator(SplitEnumerator):
             ranges=tuple(ranges), state=state, finished=self._dealt == count, records=self._dealt - before
         )
 
+    def splits_found(self) -> int:
+        return self._sequence.splits
+
     def _admitted(self, now_ms: int, max_records: int | None) -> int:
         limits = [limit for limit in (max_records, self._left(), self._due(now_ms)) if limit is not None]
         return min(limits, default=UNLIMITED_EPOCH_RECORDS)

@@ -7,6 +7,7 @@ What decides is `protocol/checkpoints.py`; here is what it takes: storage, sinks
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ from penstock.graph.execution_graph import ExecutionGraph
 from penstock.protocol.chains import Chains
 from penstock.protocol.checkpoint_messages import (
     Abandoned,
+    AbortBarrier,
     Acknowledged,
     Asked,
     AwaitSinks,
@@ -119,6 +121,7 @@ class Checkpoints:
             now_ms=clock(),
         )
         self.newest: Manifest | None = None  # the job's newest complete checkpoint
+        self._aborting: list[int] = []  # barriers that tasks are to be told not to wait for
         self.end: EndRun | None = None  # the run is over
         self._start = StartPermit.without_folder()  # until it has recovered
         self._events: deque[CheckpointEvent[TaskAck]] = deque()
@@ -134,6 +137,7 @@ class Checkpoints:
         self._job, self._start, self.newest, self.end = job, start, manifest, None
         self._events.clear()
         self._ended.clear()
+        self._aborting.clear()
         self._patient = True
         self.machine.chains.adopt({} if manifest is None else _chains(manifest, job.graph))
         epoch = None if manifest is None else int(manifest.epoch)
@@ -204,6 +208,15 @@ class Checkpoints:
             if not self.machine.storing or time.monotonic() >= deadline:
                 return
 
+    def time_out(self) -> None:
+        """For simulations: everything that is under way takes too long, from now on."""
+        self._handle(TimePassed(now_s=math.inf))
+
+    def take_aborted(self) -> list[int]:
+        """Epochs whose barriers are on their way and need not be waited for, since the last call."""
+        aborting, self._aborting = self._aborting, []
+        return aborting
+
     def abandon(self, reason: str) -> None:
         """Gives up what clients have asked of epochs that are under way."""
         self._handle(Abandoned(reason=reason))
@@ -253,6 +266,8 @@ class Checkpoints:
             case Decline(epoch=epoch, reason=reason):
                 self._statistics.failed(epoch, reason)
                 _log.warning("checkpoint %d was declined: %s", epoch, reason)
+            case AbortBarrier(epoch=epoch):
+                self._aborting.append(epoch)
             case Refuse(epoch=epoch, asked=asked, reason=reason):
                 refuse(asked, epoch, reason)
             case FailJob(reason=reason):

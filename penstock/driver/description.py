@@ -21,6 +21,7 @@ class JobDescription:
     sinks: Mapping[str, Sink]
     settings: JobSettings
     alignments: Mapping[str, WatermarkAlignment] = field(default_factory=dict)  # by operator id of the source
+    waits_for_splits: frozenset[str] = frozenset()  # sources whose subtasks hold event time while they have no split
     job_parameters: Mapping[str, str] = field(default_factory=dict)
     rescaled_from: int | None = None  # the parallelism its program gave it, if it was rescaled since
 

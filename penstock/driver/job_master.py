@@ -34,9 +34,10 @@ from penstock.driver.requests import CheckpointRequest, PendingRescale, PendingS
 from penstock.driver.rescaling import Rescales
 from penstock.driver.sink_commits import SinkCommits
 from penstock.driver.sources import JobSources
+from penstock.driver.splits import SplitWatch
 from penstock.driver.waiting import EpochBounds, LatencyTracker
 from penstock.engine.host import HostJob
-from penstock.engine.messages import EpochPlan, EpochReport, SourceRanges, TaskAck
+from penstock.engine.messages import EpochPlan, EpochReport, SourceRanges, Splits, TaskAck
 from penstock.errors import CorruptSnapshotError, FencedError, PenstockError, ProtocolError
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import rescaled
@@ -80,6 +81,7 @@ class JobMaster:
             timeout_ms=job.settings.epoch_timeout_ms,
             now_ms=lambda: self.clock(),
             latency=self._latency,
+            job_id=job.job_id,
         )
         self._admission = Admission(
             most=job.settings.epoch_max_records,
@@ -96,6 +98,7 @@ class JobMaster:
         self.requests = Requests()
         self.notices = Notices()
         self._repeated = RepeatedFailures(self.notices)
+        self._splits = SplitWatch(self.notices)
         self.graph_version = 0
         self._parallelism_known = False  # until the first recovery: the job may have been rescaled by an earlier driver
         self._rescales = Rescales(job.settings.autoscale)
@@ -325,6 +328,7 @@ class JobMaster:
             owed=not restorable and due,
             reads=reads,
         )
+        self._splits.look(self.job, self._sources)
         if planned is None:
             self.epoch = epoch
             self._checkpoints.skip(epoch)
@@ -363,7 +367,13 @@ class JobMaster:
         self, most: Mapping[str, int] | None = None, only: Collection[str] | None = None
     ) -> dict[str, SourceRanges]:
         """What sources may read on, before the next barrier; {}: nothing. `most`: records for each at once. `only`: of these."""
-        return self._planner.grant(self.clock(), most, only)
+        granted = self._planner.grant(self.clock(), most, only)
+        self._splits.look(self.job, self._sources)
+        return granted
+
+    def splits_read(self, operator_id: str, subtask: int, splits: Splits) -> None:
+        """So far event time has come in the splits of one subtask of a source, which may have to wait for each other."""
+        self._sources.splits_read(operator_id, subtask, splits)
 
     @property
     def checkpoint_due(self) -> bool:
@@ -453,6 +463,14 @@ class JobMaster:
             self.on_report(report)
         self.reach("before-spark-log", report.epoch)
         return report
+
+    def take_aborted(self) -> list[int]:
+        """Epochs whose checkpoint was declined while their barrier is on its way, since the last call: tasks are to be told."""
+        return self._checkpoints.take_aborted()
+
+    def time_out(self) -> None:
+        """For simulations: checkpoints that are under way take too long, from now on."""
+        self._checkpoints.time_out()
 
     def settle(self, wait_ms: float = 0) -> None:
         """Complete what has been stored meanwhile. Called before every epoch; a runtime that ends may wait a while."""

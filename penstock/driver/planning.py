@@ -299,7 +299,10 @@ class EpochPlanner:
         self._sources.observe(acks)
         timers = [timer for ack in acks if (timer := ack.next_processing_timer) is not None]
         self._next_timer = min(timers, default=None)
-        self._loops.completed(acks, plan.processing_time)
+        if any(ack.skipped for ack in acks):  # no cut through the job: nobody knows what was on its way back
+            self._loops.restored()
+        else:
+            self._loops.completed(acks, plan.processing_time)
 
     def checkpoint_completed(self, manifest: Manifest) -> None:
         """Drops plans that the checkpoint covers, and tells the sources."""

@@ -96,6 +96,8 @@ def import_savepoint(
             "share files with: resume from it with NO_CLAIM"
         )
     check(found)
+    for committer in committers.values():
+        committer.adopt(found.job_id)
     for sink_id, packed in found.committables.items():  # of a checkpoint: its driver may have died before it committed
         if sink_id in committers:
             committers[sink_id].commit(int(found.epoch), unpack_committables(packed, sink=sink_id))

@@ -150,7 +150,10 @@ def _vertex_report(vertex: JobVertex, acks: list[TaskAck]) -> dict[str, Any]:
             for operator in operators
         },
         "recovered": [ack.recovered for ack in acks],
-        "subtasks": _subtask_columns(operators[0], operators[-1], acks),
+        "subtasks": {
+            **_subtask_columns(operators[0], operators[-1], acks),
+            **_latency_columns(operators, acks),
+        },
     }
 
 
@@ -173,6 +176,20 @@ def _subtask_columns(first: str, last: str, acks: list[TaskAck]) -> dict[str, li
         "sync_ms": [round(ack.sync_ms, 2) for ack in acks],
         "slot": [ack.slot for ack in acks],
     }
+
+
+def _latency_columns(operators: list[str], acks: list[TaskAck]) -> dict[str, list[Any]]:
+    """How long latency markers took, if there were any: from each source to each operator of the chain, and to its end."""
+    of_operators = [
+        {name: told for name in operators if (told := ack.metrics.get(name, {}).get("latency"))} for ack in acks
+    ]
+    if not any(of_operators):
+        return {}
+    ends: list[dict[str, Any]] = [{} for _ in acks]
+    for end, of_subtask in zip(ends, of_operators, strict=True):
+        for told in of_subtask.values():  # in the order of the chain
+            end |= told
+    return {"latency": ends, "operator_latency": of_operators}
 
 
 def _user_metrics(operator: str, acks: list[TaskAck]) -> dict[str, list[float | None]]:

@@ -40,11 +40,13 @@ class SinkCommits:
         timeout_ms: float,
         now_ms: Callable[[], int],
         latency: LatencyTracker,
+        job_id: str = "",
     ) -> None:
         self.committers: dict[str, Committer] = {
             sink_id: sink.create_committer(sink_id) for sink_id, sink in sinks.items()
         }
         for committer in self.committers.values():
+            committer.job_id = job_id
             committer.open(storage)
         self._reach, self._timeout_s = reach, timeout_ms / 1000
         self._now, self._latency = now_ms, latency

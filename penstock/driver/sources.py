@@ -7,8 +7,8 @@ Watermark alignment: which splits wait because event time of others is too far b
                           └─ drift ─┘            fast is over it and gets no records in the next epoch
 
 Decided when an epoch is planned, from what the acknowledgements of earlier epochs said, and logged with the plan as empty
-ranges. So a replay holds back the same splits. As in Flink, a split that has no watermark yet holds the group back, and
-one that is idle or has ended does not.
+ranges. So a replay holds back the same splits. In a stream it is decided for every grant, from what was said of those that were
+read. As in Flink, a split that has no watermark yet holds the group back, and one that is idle or has ended does not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from penstock.checkpoint.manifest import SourcePosition
 from penstock.common.watermark_strategy import WatermarkAlignment
 from penstock.driver.admission import Admission
-from penstock.engine.messages import SourceRanges, TaskAck
+from penstock.engine.messages import SourceRanges, Splits, TaskAck
 from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumerator, SplitRange
 
 
@@ -27,7 +27,7 @@ from penstock.functions.connectors import Json, Source, SourcePlan, SplitEnumera
 class _Group:
     members: dict[str, WatermarkAlignment] = field(default_factory=dict)  # by operator id
     decided_ms: int | None = None
-    ahead: dict[str, frozenset[str]] = field(default_factory=dict)  # by operator id
+    least: int | None = None  # of the watermarks of all its splits, as it was then
 
 
 class SourceAlignment:
@@ -46,22 +46,27 @@ class SourceAlignment:
         """The job starts again: nothing is known until its sources have said something."""
         self._watermarks = {}
         for group in self._groups.values():
-            group.decided_ms, group.ahead = None, {}
+            group.decided_ms = group.least = None
 
     def observe(self, acks: Iterable[TaskAck]) -> None:
         """An epoch is complete."""
         for ack in acks if self._groups else ():
             for operator_id, metrics in ack.metrics.items():
-                if operator_id in self._alignments:
-                    watermarks = {split: mark for split, (mark, idle) in metrics["splits"].items() if not idle}
-                    self._watermarks.setdefault(operator_id, {})[ack.task.subtask] = watermarks
+                self.read(operator_id, ack.task.subtask, metrics["splits"])
+
+    def read(self, operator_id: str, subtask: int, splits: Splits) -> None:
+        """So far event time has come in the splits of a subtask."""
+        if operator_id in self._alignments:
+            watermarks = {split: mark for split, (mark, idle) in splits.items() if not idle}
+            self._watermarks.setdefault(operator_id, {})[subtask] = watermarks
 
     def aligned(self, operator_id: str) -> bool:
         """True if the source has to wait for others."""
         return operator_id in self._alignments
 
     def ahead(self, operator_id: str, now_ms: int) -> frozenset[str]:
-        """The splits of this source that must wait. The same answer for the length of the update interval."""
+        """The splits of this source that must wait. How far they may go stands for the length of the update interval; one that has
+        come as far waits at once."""
         alignment = self._alignments.get(operator_id)
         if alignment is None:
             return frozenset()
@@ -69,19 +74,17 @@ class SourceAlignment:
         interval = min(member.update_interval_ms for member in group.members.values())
         if group.decided_ms is None or not 0 <= now_ms - group.decided_ms < interval:
             group.decided_ms = now_ms
-            group.ahead = {member: self._over(member, group) for member in group.members}
-        return group.ahead[operator_id]
+            group.least = min(
+                (mark for member in group.members for mark in self._splits(member).values()), default=None
+            )
+        if group.least is None:
+            return frozenset()
+        limit = group.least + alignment.max_drift_ms
+        return frozenset(split for split, mark in self._splits(operator_id).items() if mark > limit)
 
     def whole(self, operator_id: str, ahead: frozenset[str]) -> bool:
         """Whether these are all the splits of the source that are at work."""
         return bool(ahead) and ahead >= self._splits(operator_id).keys()
-
-    def _over(self, operator_id: str, group: _Group) -> frozenset[str]:
-        least = min((mark for member in group.members for mark in self._splits(member).values()), default=None)
-        if least is None:
-            return frozenset()
-        limit = least + self._alignments[operator_id].max_drift_ms
-        return frozenset(split for split, mark in self._splits(operator_id).items() if mark > limit)
 
     def _splits(self, operator_id: str) -> dict[str, int]:
         return {split: mark for part in self._watermarks.get(operator_id, {}).values() for split, mark in part.items()}
@@ -216,9 +219,17 @@ class JobSources:
                 if part.last:
                     del latest[part.split]
 
+    def splits_found(self, operator_id: str) -> int | None:
+        """How many splits the source has found so far; None if it does not say."""
+        return self._enumerators[operator_id].splits_found()
+
     def observe(self, acks: Iterable[TaskAck]) -> None:
         """An epoch is complete: how far event time has come in each split."""
         self._alignment.observe(acks)
+
+    def splits_read(self, operator_id: str, subtask: int, splits: Splits) -> None:
+        """A stream does not wait for the end of an epoch with it."""
+        self._alignment.read(operator_id, subtask, splits)
 
     def brings_something(self, sources: Mapping[str, SourceRanges]) -> bool:
         """Data, the end of a split, or a split that is new: its reader must hear of it even if it is empty."""

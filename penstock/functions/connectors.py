@@ -76,6 +76,11 @@ class SplitEnumerator(ABC):
         """Watermark alignment, before each `plan`: these splits are ahead of others and must not get records in it; all others
         may. A source that cannot hold back single splits ignores it: it waits only when all its splits are ahead."""
 
+    def splits_found(self) -> int | None:
+        """How many splits there have been so far, those that have ended included: the next one gets this as its `ordinal`. None:
+        not said. Asked after each `plan`, so that a job can say which of its subtasks have no split."""
+        return None
+
     def checkpoint_complete(self, state: Json) -> None:  # noqa: B027 - optional hook
         """A checkpoint that holds `state` is complete and its output committed. For telling others how far the job is;
         may be skipped by a crash, and must neither block nor raise."""
@@ -187,6 +192,8 @@ class Committer(ABC):
     # come one at a time, in order, and each is over before the next checkpoint completes, a savepoint, or the end of the job.
     commits_beside_next_epoch = False
 
+    job_id = ""  # set by the driver before `open`: the same over restarts, another for a job that starts anew or from a savepoint
+
     def open(self, storage: Storage | None) -> None:  # noqa: B027 - optional hook
         """Called once, before anything else, with the job folder (None: the job takes no checkpoints)."""
 
@@ -197,6 +204,9 @@ class Committer(ABC):
     def take_over(self) -> None:  # noqa: B027 - optional hook
         """Called at (re)start for all sinks before any of them commits: end what earlier attempts have left open, where others
         may wait for it. What it raises is not looked at; `commit` meets it again."""
+
+    def adopt(self, job_id: str) -> None:  # noqa: B027 - optional hook
+        """Called when the job starts from a savepoint or checkpoint of another job: what that one has let wait goes on here."""
 
     @abstractmethod
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
@@ -227,6 +237,7 @@ class Sink(ABC):
     """Instances travel pickled to the slots."""
 
     accepts_columns = True  # False: the writer only ever sees Rows, of the stream's declared type
+    commits_on_spark = False  # True: its commit is a Spark job, for which a pipelined job has to leave a task slot
 
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter:

@@ -40,6 +40,9 @@ def test_a_source_that_holds_event_time_back_is_named_until_event_time_goes_on()
     window = {**_vertex(watermark=[MIN_WATERMARK] * 2), "id": 2, "inputs": [{"vertex": 1}]}
     facts = {**_job(source), "vertices": [source, window]}
     assert jobs.held_back(facts) == [{"id": "a" * 32, "name": "count", "subtasks": [1], "of": 2}]
+    named = {**source, "operators": [{"uid": "clicks"}]}
+    for key, held in (("splits-clicks", 0), ("splits-others", 1)):  # a notice says more of it
+        assert len(jobs.held_back({**facts, "vertices": [named, window], "notices": [{"key": key}]})) == held
     window["subtasks"]["watermark"] = [60, 60]  # the subtask is idle, and not waited for
     assert jobs.held_back(facts) == []
     source["subtasks"]["watermark"] = window["subtasks"]["watermark"] = [MIN_WATERMARK] * 2  # a job without event time
@@ -65,6 +68,13 @@ def _job(vertex: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**facts_without_a_job(submission, "RUNNING", None, 2_000), "vertices": [vertex], **more}
 
 
+def test_a_list_of_jobs_says_how_each_is_run_once_that_is_chosen() -> None:
+    facts = _job(_vertex())
+    assert jobs.overview({**facts, "runtime": "auto"})["execution-mode"] is None
+    assert jobs.overview({**facts, "runtime": "auto", "execution_mode": "pipelined"})["execution-mode"] == "pipelined"
+    assert jobs.overview({**facts, "runtime": "spark"})["execution-mode"] == "epochs", "facts of earlier versions"
+
+
 def test_a_vertex_tells_how_evenly_its_work_is_spread() -> None:
     facts = _job(_vertex(state_entries=[4, 2]))
     told = vertices.details(facts, facts["vertices"][0])["aggregated"]["metrics"]
@@ -84,13 +94,18 @@ def test_the_time_of_a_subtask_is_told_as_flink_does() -> None:
 
 def test_latency_to_a_vertex_is_told_where_the_runtime_measures_it() -> None:
     quick, slow = ({"count": 10, "p50": p, "p95": 2 * p, "p99": 3 * p, "max": 4 * p} for p in (5, 7))
-    facts = _job(_vertex(latency=[{"clicks": quick}, {"clicks": slow}]))
+    facts = _job(
+        _vertex(
+            latency=[{"clicks": quick}, {"clicks": slow}],
+            operator_latency=[{"clean": {"clicks": quick}}, {"clean": {"clicks": slow}}],
+        )
+    )
     [vertex] = jobs.details(facts, None)["vertices"]
     assert vertex["latency"] == [
         {"source": "clicks", "source-name": "the clicks", "count": 20, "p50": 7, "p95": 14, "p99": 21, "max": 28}
     ]
     assert vertices.subtask(facts, facts["vertices"][0], 0)["latency"][0]["p99"] == 15
-    metric = f"latency.source_id.clicks.operator_id.{'a' * 32}.operator_subtask_index.1.latency_p95"
+    metric = "latency.source_id.clicks.operator_id.clean.operator_subtask_index.1.latency_p95"
     assert vertices.job_metrics(facts)[metric] == 14
     without = _job(_vertex())
     assert jobs.details(without, None)["vertices"][0]["latency"] == []

@@ -165,7 +165,7 @@ def test_a_slow_sink_is_named_and_what_feeds_it_is_coloured_as_waiting(
     expect(page.get_by_label("Vertex").locator("option:checked")).to_have_text(re.compile("^write slowly"))
     slow = page.locator(".place.job", has_text="__main__.write:").first
     expect(slow).to_be_visible()
-    expect(page.get_by_role("row", name=re.compile("__main__.write:"))).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("__main__.write:")).first).to_be_visible()
     shoot(page, "flame-graph")
     slow.focus()
     page.keyboard.press("Enter")

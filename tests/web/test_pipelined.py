@@ -27,11 +27,18 @@ def _rows(page: Page, name: str) -> Locator:
     return page.get_by_role("region", name=name).locator("tbody tr")
 
 
+def _expect_nothing_cut_off(page: Page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    for scrolled in page.locator(".scroll").all():
+        assert scrolled.evaluate("e => e.scrollWidth - e.clientWidth") <= 0, "no figure is cut off"
+
+
 @pytest.mark.parametrize(("size", "dark"), [(LAPTOP, False), (LAPTOP, True), (PHONE, False), (PHONE, True)])
 def test_subtasks_show_where_their_time_goes_how_even_they_are_and_their_latency(
     chromium: Browser, told: Endpoint, size: tuple[int, int], dark: bool
 ) -> None:
     page, wrong = open_page(chromium, told, size, dark=dark)
+    expect(page.locator("tbody tr").first).to_contain_text("pipelined")
     page.goto(f"{told.address}/#/jobs/{JOB}")
     expect(page.locator(".mode")).to_have_text("pipelined: all of the job's operators can run so")
     expect(figure(page, "Records in")).to_have_text("120,000and 2,500 again")
@@ -56,10 +63,7 @@ def test_subtasks_show_where_their_time_goes_how_even_they_are_and_their_latency
     assert [text.strip() for text in latency.first.locator("td.n").all_inner_texts()][-5:] == [
         "9 ms", "18 ms", "36 ms", "81 ms", "4,800",
     ]  # fmt: skip
-    wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert page.evaluate(wider) == 0
-    for scrolled in page.locator(".scroll").all():
-        assert scrolled.evaluate("e => e.scrollWidth - e.clientWidth") <= 0, "no figure is cut off"
+    _expect_nothing_cut_off(page)
     shoot(page, f"pipelined-{'phone' if size == PHONE else 'laptop'}-{'dark' if dark else 'light'}")
 
     page.get_by_role("link", name="Checkpoints").click()
@@ -68,7 +72,7 @@ def test_subtasks_show_where_their_time_goes_how_even_they_are_and_their_latency
     words = " ".join(subtask.inner_text().split())
     for value in ("4.0 KiB", "30 ms", "12 ms", "64.0 KiB", "1.5 ms", "6 ms"):
         assert value in words, words
-    assert page.evaluate(wider) == 0
+    _expect_nothing_cut_off(page)
     shoot(page, f"pipelined-checkpoint-{'phone' if size == PHONE else 'laptop'}-{'dark' if dark else 'light'}")
 
     page.get_by_role("link", name="Hosts").click()
@@ -76,6 +80,6 @@ def test_subtasks_show_where_their_time_goes_how_even_they_are_and_their_latency
     words = " ".join(_rows(page, "Hosts").first.inner_text().split())
     for value in ("worker-1:40001:211", "300.0 MiB", "9.0 GiB of 16.0 GiB free", "8", "127 %"):
         assert value in words, words
-    assert page.evaluate(wider) == 0
+    _expect_nothing_cut_off(page)
     shoot(page, f"hosts-{'phone' if size == PHONE else 'laptop'}-{'dark' if dark else 'light'}")
     assert wrong == []

@@ -100,6 +100,9 @@ class FileEnumerator(SplitEnumerator):
         records = used if self._format.unit == "records" else None
         return SourcePlan(ranges=tuple(ranges), state=self._state(), finished=finished, records=records)
 
+    def splits_found(self) -> int:
+        return len(self._files)
+
     def _discover(self, now_ms: int) -> int:
         """List the locations if it is time; returns the ordinal from which on files are new."""
         first_new = len(self._files)

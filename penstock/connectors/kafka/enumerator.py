@@ -183,6 +183,9 @@ class KafkaEnumerator(SplitEnumerator):
             for partition in description.partitions
         ]
 
+    def splits_found(self) -> int:
+        return len(self._partitions)
+
     # ---------------------------------------------------------------- offsets of the group, for monitoring
 
     def checkpoint_complete(self, state: Json) -> None:

@@ -110,6 +110,9 @@ class _LogEnumerator(SplitEnumerator):
         split = SplitRange(split=_SPLIT, ordinal=0, start=start, end=end, last=finished)
         return SourcePlan(ranges=(split,), state={"position": end}, finished=finished, records=end - start)
 
+    def splits_found(self) -> int:
+        return 1
+
     def _available(self) -> tuple[bool, int]:
         """Whether the stream has ended, and the number after the last durable record."""
         ended_at = self._log.ended_at()
@@ -168,6 +171,9 @@ class _MemoryEnumerator(SplitEnumerator):
         split = SplitRange(split=_SPLIT, ordinal=0, start=start, end=end, last=self._finished)
         state = {"position": self._position, "finished": self._finished}
         return SourcePlan(ranges=(split,), state=state, finished=self._finished, records=len(records))
+
+    def splits_found(self) -> int:
+        return 1
 
     def _start(self) -> None:
         stopped = threading.Event()

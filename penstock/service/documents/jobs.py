@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.common.job import JobStatus
 from penstock.common.options import JobOptions, RestartStrategyOptions
+from penstock.driver.splits import notice_key
 from penstock.protocol.events import MIN_WATERMARK
 
 Json: TypeAlias = dict[str, Any]
@@ -65,6 +66,7 @@ def overview(facts: Json) -> Json:
         "last-modification": facts["transitions"][-1]["at_ms"],
         "tasks": {"total": tasks, **counts},
         # Ours: what a list of jobs wants to show.
+        "execution-mode": mode(facts),
         "runtime": facts["runtime"],
         "slots": facts["slots"],
         "records-in": facts["totals"]["records_in"],
@@ -94,9 +96,7 @@ def details(facts: Json, bottleneck: str | None, asked_for: Json | None = None) 
         "status-counts": task_counts(facts, len(facts["vertices"])),
         "plan": plan(facts),
         # Ours.
-        "execution-mode": facts.get(
-            "execution_mode", _MODES.get(facts["runtime"])
-        ),  # facts of earlier versions do not tell
+        "execution-mode": mode(facts),
         "execution-mode-reason": facts.get("execution_mode_reason"),
         "runtime": facts["runtime"],
         "bottleneck": bottleneck,
@@ -125,13 +125,21 @@ def event_time(facts: Mapping[str, Any]) -> int | None:
     return min((mark for mark in reached if mark > MIN_WATERMARK), default=None)
 
 
+def mode(facts: Mapping[str, Any]) -> str | None:
+    """How the job is run; None if it has yet to be chosen. Facts of earlier versions do not tell."""
+    said: str | None = facts.get("execution_mode", _MODES.get(facts["runtime"]))
+    return said
+
+
 def held_back(facts: Json) -> list[Json]:
     """Sources some of whose subtasks have no watermark while others have, and so stop event time behind them. Empty once event
-    time has come to the job's ends: an idle subtask is not waited for."""
+    time has come to the job's ends: an idle subtask is not waited for. Without those of which a notice says more."""
     if facts["state"] != "RUNNING" or event_time(facts) is not None:
         return []
-    found = []
+    found, said = [], {notice["key"] for notice in facts.get("notices", ())}
     for vertex in facts["vertices"]:
+        if vertex["operators"] and notice_key(vertex["operators"][0]["uid"]) in said:
+            continue
         marks = vertex["subtasks"].get("watermark", ())
         without = [index for index, mark in enumerate(marks) if mark == MIN_WATERMARK]
         if not vertex["inputs"] and 0 < len(without) < len(marks):

@@ -217,10 +217,10 @@ def job_metrics(facts: Json) -> dict[str, float]:
         between = f"latency.source_id.{pair['source']}.operator_id.{pair['sink']}"
         found |= {f"{between}.latency_p50": pair["p50_ms"], f"{between}.latency_p99": pair["p99_ms"]}
     for vertex in facts["vertices"]:
-        for index, by_source in enumerate(vertex["subtasks"].get("latency", ())):
-            for source, told in (by_source or {}).items():
-                between = f"latency.source_id.{source}.operator_id.{vertex['key']}.operator_subtask_index.{index}"
-                found |= {f"{between}.latency_{name}": told.get(name) for name in ("p50", "p95", "p99", "max")}
+        for index, by_operator in enumerate(vertex["subtasks"].get("operator_latency", ())):
+            for operator, source, told in ((o, s, t) for o, of in by_operator.items() for s, t in of.items()):
+                between = f"latency.source_id.{source}.operator_id.{operator}.operator_subtask_index.{index}"
+                found |= {f"{between}.latency_{name}": told[name] for name in ("count", "p50", "p95", "p99", "max")}
     return {name: value for name, value in found.items() if value is not None}
 
 

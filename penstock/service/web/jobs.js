@@ -29,7 +29,7 @@ function section(title, jobs, empty) {
     { title: "State", cell: (j) => badge(j.state) },
     { title: "Started", kind: "moment", cell: (j) => clock(j["start-time"]) },
     { title: "Duration", kind: "n", cell: (j) => duration(j.duration) },
-    { title: "Runtime", cell: (j) => j.runtime },
+    { title: "Runs", cell: (j) => j["execution-mode"] ?? j.runtime },
     { title: "Slots", kind: "n", cell: (j) => count(j.slots) },
     { title: "Records in", kind: "n", cell: (j) => count(j["records-in"]) },
     { title: "Records out", kind: "n", cell: (j) => count(j["records-out"]) },
