@@ -1,7 +1,7 @@
 """What a person at a terminal sees of a job that starts, fails or is interrupted: few words, and none of the JVM's.
 
-`PENSTOCK_VERBOSE=1` (`penstock run -v`) shows everything: all tracebacks, and what the JVM says. `PENSTOCK_PROGRESS` is 1 or 0: say
-what is under way while Spark starts, or not; without it that is said to a terminal only.
+`PENSTOCK_VERBOSE=1` (`penstock run -v`) shows everything: all tracebacks, and what the JVM says. What is said while Spark starts
+is in `penstock.common.terminal`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
+from penstock.common.terminal import end_line
 from penstock.errors import JobFailedError, PenstockError, UserFunctionError, user_frames
 
 VERBOSE: Final = "PENSTOCK_VERBOSE"
-PROGRESS: Final = "PENSTOCK_PROGRESS"
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # Said before any log is set up, by the JVM (Spark asks for a module that is still incubating) and by Spark in words of its own.
@@ -32,28 +32,6 @@ _T = TypeVar("_T")
 def verbose() -> bool:
     """Whether everything is to be shown."""
     return os.environ.get(VERBOSE, "") not in ("", "0")
-
-
-# ---------------------------------------------------------------- progress
-
-_line_is_open = False
-
-
-def progress(words: str, *, last: bool = False) -> None:
-    """Says on one line of stderr what is under way, if somebody looks. `last` ends the line."""
-    global _line_is_open
-    wanted = os.environ.get(PROGRESS) or ("1" if sys.stderr.isatty() else "0")
-    if wanted == "0" or (last and not _line_is_open):
-        return
-    sys.stderr.write(words if _line_is_open else f"penstock: {words}")
-    sys.stderr.write("\n" if last else " ")
-    sys.stderr.flush()
-    _line_is_open = not last
-
-
-def _end_line() -> None:
-    if _line_is_open:
-        progress("", last=True)
 
 
 # ---------------------------------------------------------------- errors
@@ -73,11 +51,12 @@ def install(interrupted: Callable[[], list[str]]) -> None:
         return
 
     def show(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-        _end_line()
+        end_line()
         if verbose() or not isinstance(error, PenstockError | KeyboardInterrupt):
             sys.__excepthook__(kind, error, where)
         elif isinstance(error, KeyboardInterrupt):
-            print(*(interrupted() or ["interrupted"]), sep="\n", file=sys.stderr)
+            after_echo = "\n" if sys.stderr.isatty() else ""  # of ^C
+            print(after_echo + "\n".join(interrupted() or ["interrupted"]), file=sys.stderr)
         else:
             print(report(error), file=sys.stderr)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from penstock.datastream import CheckpointingMode, StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, MapFunction
 from penstock.datastream.state import MapStateDescriptor
 from penstock.driver.client import JobClient
+from penstock.errors import PenstockError
 from tests.pipelined.jobs import Note, environment, wait_until
 
 pytestmark = pytest.mark.spark
 
-FAST = 40  # records
+FAST = 100  # records, 20 a second: enough for a busy machine to be slow with
 
 
 class Held(MapFunction):
@@ -41,6 +43,7 @@ class Held(MapFunction):
 
     def map(self, value: Any) -> Any:
         while self.holds and self.file.exists():
+            self.file.with_name("standing").touch()
             time.sleep(0.005)
         return "slow", value
 
@@ -69,6 +72,7 @@ class Textbook:
     def __init__(self, folder: Path) -> None:
         self.folder, self.hold, self.crash = folder, folder / "hold", folder / "crash"
         self.sent, self.seen = Note(folder / "sent"), Note(folder / "seen")
+        self.client: JobClient | None = None
 
     def start(self, env: StreamExecutionEnvironment) -> JobClient:
         sent = self.sent
@@ -78,9 +82,15 @@ class Textbook:
             return "fast", value
 
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
-        fast = env.from_source(
-            DataGeneratorSource(lambda i: i + 1, FAST, rate_per_second=20), WatermarkStrategy.no_watermarks(), "fast"
-        ).set_parallelism(1)
+        fast = (
+            env.from_source(
+                DataGeneratorSource(lambda i: i + 1, FAST, rate_per_second=20),
+                WatermarkStrategy.no_watermarks(),
+                "fast",
+            )
+            .set_parallelism(1)
+            .uid("fast")
+        )
         slow = env.from_source(
             DataGeneratorSource(lambda i: i, FAST, splits=2, rate_per_second=20),
             WatermarkStrategy.no_watermarks(),
@@ -89,23 +99,30 @@ class Textbook:
         everything = fast.map(tell).set_parallelism(1).union(slow.map(Held(self.hold)))
         counts = everything.key_by(lambda _: 0).process(Count(self.seen, self.crash)).set_parallelism(1).uid("count")
         counts.sink_to(FileSink.text(str(self.folder / "out"))).set_parallelism(1)
-        return env.execute_async("textbook")
+        self.client = env.execute_async("textbook")
+        return self.client
+
+    def end(self) -> None:
+        """A test that failed leaves no job behind, whose task slots the following ones would lack."""
+        self.hold.unlink(missing_ok=True)
+        if self.client is not None and not self.client.get_job_execution_result().done():
+            self.client.cancel().result()
 
     def fast(self) -> int:
         """How many records of the fast channel the operator has seen."""
         return sum(line.startswith("fast") for line in self.seen.lines())
 
-    def hold_the_barrier(self, client: JobClient) -> tuple[Any, int, int]:
-        """A checkpoint whose barrier has come on the fast channel only; what was seen then, and a while later."""
+    def hold_the_barrier(self, client: JobClient) -> tuple[Any, int]:
+        """A checkpoint whose barrier comes on the fast channel only, and how many records are in front of it there, or fewer. Some
+        more have been sent behind it."""
         wait_until(lambda: self.fast() >= 3, "records")
         self.hold.touch()
-        time.sleep(0.3)  # until subtask 1 stands still
+        wait_until((self.folder / "standing").exists, "that subtask 1 stands still")
         checkpoint = client.trigger_checkpoint()
-        time.sleep(0.3)
-        before, sent = self.fast(), len(self.sent.lines())
-        wait_until(lambda: len(self.sent.lines()) >= sent + 4, "records behind the barrier")
-        time.sleep(0.1)
-        return checkpoint, before, self.fast()
+        wait_until(lambda: not client._job.master.requests.waiting, "the barrier")
+        before = len(self.sent.lines()) + 10  # at 20 a second: what the source was granted before it
+        wait_until(lambda: len(self.sent.lines()) >= before + 4, "records behind the barrier")
+        return checkpoint, before
 
     def counted(self) -> Counter[str]:
         """The last count of every record."""
@@ -118,8 +135,10 @@ class Textbook:
 
 
 @pytest.fixture
-def book(tmp_path: Path, spark: SparkSession) -> Textbook:
-    return Textbook(tmp_path)
+def book(tmp_path: Path, spark: SparkSession) -> Iterator[Textbook]:
+    book = Textbook(tmp_path)
+    yield book
+    book.end()
 
 
 def env_of(folder: Path, mode: CheckpointingMode, *, unaligned: bool = False) -> StreamExecutionEnvironment:
@@ -130,10 +149,13 @@ def env_of(folder: Path, mode: CheckpointingMode, *, unaligned: bool = False) ->
 
 def test_an_aligned_barrier_holds_the_records_behind_it_back(book: Textbook) -> None:
     client = book.start(env_of(book.folder, CheckpointingMode.EXACTLY_ONCE))
-    checkpoint, before, later = book.hold_the_barrier(client)
-    assert later == before, "records behind the barrier were processed"
+    checkpoint, _ = book.hold_the_barrier(client)
+    time.sleep(0.3)  # in which what was sent last would have come
+    seen, sent = book.fast(), len(book.sent.lines())
     book.hold.unlink()
     epoch = checkpoint.result()
+    before = client.read_checkpoint(lambda manifest, _: sum(manifest.sources["fast"].state["positions"]))
+    assert seen <= before < sent, "records behind the barrier were processed"
     client.get_job_execution_result().result()
     assert set(book.counted().values()) == {1}
     assert len(book.counted()) == 2 * FAST
@@ -143,19 +165,20 @@ def test_an_aligned_barrier_holds_the_records_behind_it_back(book: Textbook) -> 
     assert count["alignment_buffered_bytes"][0] > 0
 
 
-def crash_behind_the_checkpoint(book: Textbook, client: JobClient) -> int:
-    checkpoint, before, later = book.hold_the_barrier(client)
+def crash_behind_the_checkpoint(book: Textbook, client: JobClient) -> None:
+    checkpoint, before = book.hold_the_barrier(client)
+    wait_until(lambda: book.fast() >= before + 2, "records behind the early barrier")
+    assert not checkpoint.done(), "its barrier has come on the other channel"
     book.hold.unlink()
     checkpoint.result()
     book.crash.touch()
     client.get_job_execution_result().result()
     assert not book.crash.exists(), "the job did not fail"
-    return later - before
 
 
 def test_at_least_once_counts_what_came_behind_the_early_barrier_twice(book: Textbook) -> None:
     client = book.start(env_of(book.folder, CheckpointingMode.AT_LEAST_ONCE))
-    assert crash_behind_the_checkpoint(book, client) >= 2, "nothing was processed behind the early barrier"
+    crash_behind_the_checkpoint(book, client)
     counts = book.counted()
     assert set(counts.values()) == {1, 2}
     assert sum(times == 2 for name, times in counts.items() if name.startswith("fast")) >= 2
@@ -204,6 +227,27 @@ def test_under_back_pressure_an_unaligned_checkpoint_does_not_wait_for_the_slow_
 
 def test_an_unaligned_barrier_holds_nothing_back_and_counts_everything_once(book: Textbook) -> None:
     client = book.start(env_of(book.folder, CheckpointingMode.EXACTLY_ONCE, unaligned=True))
-    assert crash_behind_the_checkpoint(book, client) >= 2, "records waited behind the barrier"
+    crash_behind_the_checkpoint(book, client)
+    assert set(book.counted().values()) == {1}
+    assert len(book.counted()) == 2 * FAST
+
+
+def test_a_checkpoint_that_times_out_holds_neither_records_nor_the_next_one_up(book: Textbook) -> None:
+    env = env_of(book.folder, CheckpointingMode.EXACTLY_ONCE)
+    config = env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(3)
+    config.set_checkpoint_timeout(2000)
+    client = book.start(env)
+    checkpoint, before = book.hold_the_barrier(client)
+    wait_until(lambda: book.fast() > before, "records behind the barrier of the aborted checkpoint")
+    assert book.hold.exists(), "its barrier has not come on the other channel"
+    with pytest.raises(PenstockError, match="not acknowledged within 2 s"):
+        checkpoint.result()
+    following = client.trigger_checkpoint()
+    book.hold.unlink()
+    epoch = following.result()
+    book.crash.touch()
+    client.get_job_execution_result().result()
+    states = {r.checkpoint_id: r.status for r in client.checkpoint_statistics().history}
+    assert states[epoch - 1] == "failed"
     assert set(book.counted().values()) == {1}
     assert len(book.counted()) == 2 * FAST

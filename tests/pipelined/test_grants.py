@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.engine.messages import SourceRanges
 from penstock.functions.connectors import SplitRange
-from penstock.runtime.pipelined.grants import FIRST_RECORDS, Grants
+from penstock.runtime.pipelined.grants import FIRST_RECORDS, Grants, target_s
 
 
 def part(records: int) -> SourceRanges:
@@ -67,6 +67,20 @@ def test_a_source_with_more_is_asked_at_once_and_one_without_ever_more_rarely() 
         waits.append(given.next_s(1.0))
     assert waits == sorted(waits)
     assert waits[-1] <= 0.05 + 1e-9
+
+
+def test_hundreds_of_subtasks_are_granted_so_much_at_once_that_the_driver_has_time_to_tell_them() -> None:
+    assert target_s(2) == 0.05
+    many = 400
+    given = grants(subtasks=many)
+    for _ in range(30):
+        given.gave(["source"], {"source": part(given.most(["source"])["source"])}, 0.0)
+        for subtask in range(many):
+            given.read("source", subtask, 1e-9 * given.most(["source"])["source"])
+    assert given.most(["source"])["source"] > 50_000_000, "as much as they can read in that time"
+    given.gave(["source"], {"source": part(10)}, 1.0)
+    assert given.askable(1.0 + 0.9 * target_s(many)) == [], "a slow stream is not asked more often either"
+    assert given.askable(1.0 + 1.1 * target_s(many)) == ["source"]
 
 
 def test_the_job_may_bound_what_is_granted_at_once() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigurationError, JobFailedError
 from penstock.runtime.pipelined import spark_plan
+from penstock.spark.sink import SparkSink
+from tests.pipelined.jobs import environment
 from tests.pipelined.uneven_job import ends, running, start, verify, wait_for_checkpoints, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -45,6 +49,19 @@ def test_a_pipelined_job_that_never_fits_is_told_its_numbers(tmp_path: Path) -> 
         ends(client)
 
 
+def test_a_job_whose_sink_is_written_by_spark_needs_a_slot_for_that(slots: FewerSlots, tmp_path: Path) -> None:
+    """With four slots for four tasks the write would wait for the job, and the job for the write."""
+    slots.free = 4
+    env = environment(tmp_path, 2)
+    numbers = env.from_sequence(0, 99).rebalance().map(lambda n: (n,))
+    numbers.sink_to(SparkSink.parquet(f"file://{tmp_path}/out", schema=pa.schema([("n", pa.int64())]))).uid("out")
+    said = (
+        r"2 levels × parallelism 2 = 4 task slots and one for what Spark commits, 5 in all, and this Spark has 4 free"
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        env.execute("to parquet")
+
+
 def test_auto_runs_such_a_job_in_epochs_and_says_why(slots: FewerSlots, tmp_path: Path) -> None:
     slots.free = 5
     auto: dict[str, Any] = {"penstock.execution.mode": "auto"}
@@ -68,18 +85,43 @@ def test_after_lost_executors_a_job_that_may_goes_on_at_the_largest_parallelism_
     verify(tmp_path, 16_000)
 
 
-def test_after_lost_executors_another_job_waits_for_them_as_its_restart_strategy_says(
+ONE_RESTART: dict[str, Any] = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "1",
+    "restart-strategy.fixed-delay.delay": "10 ms",
+}
+
+
+def test_after_lost_executors_another_job_waits_for_them_and_that_is_no_failure(
     slots: FewerSlots, tmp_path: Path
 ) -> None:
-    client = start(tmp_path, records=12_000, rate=4_000, parallelism=2, raises=(4_000,))
+    client = start(tmp_path, records=12_000, rate=4_000, parallelism=2, raises=(4_000,), **ONE_RESTART)
+    master = running(client).master
     wait_for_checkpoints(client)
     slots.free = 5
-    wait_until(client, lambda: running(client).master.job_attempt >= 3, "two attempts without slots")
+
+    def waits() -> bool:
+        return any("6 task slots, and this Spark has 5 free" in notice["text"] for notice in master.notices.to_json())
+
+    wait_until(client, waits, "the notice that it waits for task slots")
+    time.sleep(3)  # as long as several restarts would have taken
+    assert waits()
     slots.free = 1000
     ends(client)
-    said = [failure["message"] for failure in client.life_cycle()["exceptions"]]
-    assert any("6 task slots, and this Spark has 5 free" in text for text in said), said
+    assert len(client.life_cycle()["exceptions"]) == 1, "only what it raised itself"
+    assert master.job_attempt == 1
+    assert master.notices.to_json() == []
     verify(tmp_path, 12_000)
+
+
+def test_a_job_waits_for_task_slots_no_longer_than_it_may(slots: FewerSlots, tmp_path: Path) -> None:
+    timeout: dict[str, Any] = {"penstock.pipelined.slots-timeout": "1 s"}
+    client = start(tmp_path, records=100_000, rate=4_000, parallelism=2, raises=(4_000,), **timeout)
+    wait_for_checkpoints(client)
+    slots.free = 5
+    with pytest.raises(JobFailedError, match="6 task slots, and this Spark has 5 free"):
+        ends(client)
+    assert len(client.life_cycle()["exceptions"]) == 2, "what it raised, and that there was no room"
 
 
 def test_a_job_that_is_rescaled_to_more_than_fits_goes_on_as_it_was_and_its_asker_hears_why(

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.common import terminal
+from penstock.connectors.program import PrintedLines, PrintSink
 from penstock.errors import ConfigurationError, JobFailedError
 from penstock.runtime import console
 
@@ -131,13 +133,13 @@ def test_an_error_of_the_program_has_the_place_in_the_program() -> None:
 def test_progress_is_one_line_and_only_for_who_looks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    console.progress("starting Spark…")
+    terminal.progress("starting Spark…")
     assert capsys.readouterr().err == "", "this is no terminal"
     monkeypatch.setenv("PENSTOCK_PROGRESS", "1")
-    console.progress("starting Spark…")
-    console.progress("task hosts…")
-    console.progress("running", last=True)
-    console.progress("running", last=True)
+    terminal.progress("starting Spark…")
+    terminal.progress("task hosts…")
+    terminal.progress("running", last=True)
+    terminal.progress("running", last=True)
     assert capsys.readouterr().err == "penstock: starting Spark… task hosts… running\n"
 
 
@@ -178,3 +180,27 @@ def test_py4j_is_quiet_unless_its_level_was_set() -> None:
         assert logger.level == logging.CRITICAL
     finally:
         logger.setLevel(before)
+
+
+def test_results_and_warnings_begin_a_line_of_their_own(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that goes on commits, and so prints, before it runs."""
+    monkeypatch.setenv("PENSTOCK_PROGRESS", "1")
+    monkeypatch.setattr(sys, "stdout", sys.stderr)  # one terminal
+    terminal.progress("starting Spark…")
+    PrintSink().create_committer("out").commit(1, [PrintedLines(epoch=1, lines=("('to', 2)",))])
+    terminal.progress("task hosts…")
+    handler = logging.StreamHandler(sys.stderr)
+    logging.getLogger("penstock").addHandler(handler)
+    try:
+        logging.getLogger("penstock").warning("event time stands still")
+    finally:
+        logging.getLogger("penstock").removeHandler(handler)
+    terminal.progress("running", last=True)
+    assert capfd.readouterr().err.splitlines() == [
+        "penstock: starting Spark… ",
+        "('to', 2)",
+        "penstock: task hosts… ",
+        "event time stands still",
+    ]

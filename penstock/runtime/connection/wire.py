@@ -91,7 +91,11 @@ class Wire:
 
     def send_message(self, message: Any) -> None:
         """Sends a dataclass of `messages`, with their version."""
-        self.send(Frame.MESSAGE, pickle.dumps((VERSION, message), protocol=5))
+        self.send_encoded(encoded(message))
+
+    def send_encoded(self, message: bytes) -> None:
+        """Sends what `encoded` gave: a message for many is encoded once."""
+        self.send(Frame.MESSAGE, message)
 
     def send_error(self, error: Exception) -> None:
         """Sends an error by its class and message."""
@@ -130,6 +134,11 @@ class Wire:
             self._sock.shutdown(socket.SHUT_RDWR)
         self._reader.close()
         self._sock.close()
+
+
+def encoded(message: Any) -> bytes:
+    """A dataclass of `messages`, with their version."""
+    return pickle.dumps((VERSION, message), protocol=5)
 
 
 def error_in(payload: bytes) -> PenstockError:

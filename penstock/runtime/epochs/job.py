@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.checkpoint.object_storage import DriverStorage
+from penstock.common import terminal
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
 from penstock.driver.restarts import RestartingJob
@@ -32,7 +33,6 @@ from penstock.engine.messages import EpochPlan
 from penstock.engine.sampling import Sample
 from penstock.errors import CheckpointFailedError, JobFailedError, UserFunctionError, blame, from_text
 from penstock.pickling import travelling
-from penstock.runtime import console
 from penstock.runtime.connection.messages import HostFailed
 from penstock.runtime.epochs.client import RegistryAddress
 from penstock.runtime.epochs.executors import ExecutorWatch, executor_hosts, runs_in_driver, say_loopback
@@ -116,7 +116,7 @@ class SparkJob(RestartingJob):
         return True
 
     def _open_registry(self) -> SlotRegistry:
-        console.progress("task hosts…")
+        terminal.progress("task hosts…")
         host = self._session.conf.get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
         say_loopback(self.master.notices, str(self._session.sparkContext.master), host)
         local = str(self._session.sparkContext.master).startswith("local") or host.startswith("127.")
@@ -286,7 +286,7 @@ class _Attempt:
             watchdog.cancel()
             self._registry.end()
         acks = [pickle.loads(payload.as_py()) for payload in rows.column("payload")]
-        console.progress("running", last=True)
+        terminal.progress("running", last=True)
         master.complete_epoch(epoch, acks, spark=log.position(progress) if sources and plan.snapshot else None)
         if held is not None:
             self._wait_for_checkpoint(epoch, held)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from penstock.common import terminal
 from penstock.common.options import JobOptions
 from penstock.common.secrets import hide_secret
 from penstock.errors import ConfigurationError
@@ -53,11 +55,21 @@ _TASK_SLOTS = 32  # of a local session, at least: other jobs may follow in it
 # What pipelined jobs need of the whole session, which others do not mind. Each has its reason.
 PIPELINED_CONF: dict[str, str] = {
     "spark.python.udf.pipelined.enabled": "true",  # a thread for each direction, and a flush after every batch
-    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",  # by default a row waits 50 ms for company
-    # What is in flight between two hosts, in front of a barrier: it bounds how long an aligned checkpoint takes.
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",  # by default a row waits 50 ms for company
+    # What is in flight between two hosts, in front of a barrier: it bounds how long an aligned checkpoint takes. A writer counts
+    # buffers, whatever is in them, so that a frame should fit into one.
+    "spark.shuffle.streaming.networkBufferSize": str(256 << 10),
     "spark.shuffle.streaming.readerMaxMemory": str(8 << 20),
     "spark.shuffle.streaming.writerMaxMemory": str(8 << 20),
     "spark.python.daemon.module": "penstock.runtime.pipelined.daemon",  # workers are forked with everything imported
+}
+
+# With buffers smaller than any row each row leaves at once, and a writer has two for each target on the way: no time is spent
+# waiting for company. Executors of their own would log a warning about it each second.
+_PIPELINED_IN_ONE_JVM: dict[str, str] = {
+    "spark.shuffle.streaming.networkBufferSize": "32",
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1000",
+    "spark.shuffle.streaming.writerMaxMemory": "1",
 }
 
 # What a Penstock query needs, whoever made the session.
@@ -170,7 +182,7 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 
 def _new_session(config: Mapping[str, str], task_slots: int = 0) -> SparkSession:
     check_java()
-    console.progress("starting Spark…")
+    terminal.progress("starting Spark…")
     console.quiet_py4j()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers must be this Python, with these packages
     builder = SparkSession.builder
@@ -180,6 +192,8 @@ def _new_session(config: Mapping[str, str], task_slots: int = 0) -> SparkSession
     else:
         master = config.get("spark.master", "local")
         defaults = {**_defaults(master), **_own_sockets(master), **PIPELINED_CONF}
+        if re.match(r"local(\[|$)", master):
+            defaults |= _PIPELINED_IN_ONE_JVM
         if "spark.master" not in config:
             # Threads, not cores: a pipelined job's tasks mostly wait for each other.
             defaults["spark.master"] = f"local[{max(os.cpu_count() or 1, task_slots, _TASK_SLOTS)},4]"

@@ -25,7 +25,7 @@ import psutil
 import pyarrow as pa
 
 from penstock.checkpoint.storage import Storage
-from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.store import READERS, CheckpointStore
 from penstock.engine.exchange_rows import SCHEMA, RowBuffer
 from penstock.engine.host import HostJob, TaskHost
 from penstock.engine.level_run import LevelRun
@@ -114,7 +114,7 @@ class SlotProcess:
     def __init__(self, slot: int, driver: Wire, job: HostJob, storage: Storage | None, *, port: int = 0) -> None:
         self._slot, self._driver, self._job = slot, driver, job
         self._driver_lock = threading.Lock()
-        self._store = None if storage is None else CheckpointStore(storage, job.settings.retained)
+        self._store = None if storage is None else CheckpointStore(storage, job.settings.retained, readers=READERS)
         self.host = TaskHost(job, self._store, self._uploads(job.settings), name=process_name(port), index=slot)
         self._running = threading.Lock()
         self._job_changed = threading.Condition()

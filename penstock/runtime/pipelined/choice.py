@@ -12,7 +12,7 @@ from penstock.driver.job_master import JobMaster
 from penstock.runtime.epochs.job import SparkJob, SparkSource
 from penstock.runtime.epochs.session import spark_session
 from penstock.runtime.pipelined import spark_plan
-from penstock.runtime.pipelined.job import PipelinedJob, too_few_slots, unfit
+from penstock.runtime.pipelined.job import PipelinedJob, slots_needed, too_few_slots, unfit
 
 _SLOTS_S: Final = 5.0  # for executors to come; longer, and it runs in epochs
 
@@ -23,7 +23,7 @@ def auto_job(
     job: JobDescription, master: JobMaster, configuration: Mapping[str, str], spark_sources: Mapping[str, SparkSource]
 ) -> RunningJob:
     """The factory of the runtime `auto`."""
-    needed = job.graph.levels * job.graph.slots
+    needed = slots_needed(job)
     why = unfit(job, spark_sources)
     session = spark_session(configuration, task_slots=0 if why else needed)
     if why is None:

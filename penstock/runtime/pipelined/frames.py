@@ -1,8 +1,7 @@
 """Frames: what a host sends to one partition of the next level in one row, the events of all vertices and channels.
 
 A row costs the same however little is in it, so events are gathered, and a frame leaves when it is large or when nothing more
-is to come for now. The JVM lets a row go only when the next one is there: an empty row, a *nudge*, is what follows where nothing
-else does.
+is to come for now.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _SCHEMA: Final = pa.schema([("target", pa.int32()), ("payload", pa.binary())])
 
 
 _ROW_MS: Final = 0.3  # of CPU, in an exchange, whatever is in the row; measured, see docs/design/0008-pipelined.md
-_SHARE: Final = 0.4  # of all cores, for that
-_LEAST_GAP_MS, _MOST_GAP_MS = 2.0, 100.0
+_SHARE: Final = 0.3  # of all cores, for that
+_LEAST_GAP_MS, _MOST_GAP_MS = 2.0, 1000.0
 
 
 def flush_gap_ms(levels: int, slots: int, cores: int) -> float:
-    """How often hosts may send so that rows alone do not fill the cores: each of (levels - 1) × slots hosts sends a frame and a
-    nudge to each of `slots` targets."""
-    rows = (levels - 1) * slots * slots * 2
+    """How often hosts may send so that rows alone do not fill the cores: each of (levels - 1) × slots hosts sends a frame to each
+    of `slots` targets."""
+    rows = (levels - 1) * slots * slots
     return min(_MOST_GAP_MS, max(_LEAST_GAP_MS, rows * _ROW_MS / (_SHARE * max(1, cores))))
 
 
@@ -37,7 +36,6 @@ class FrameBuffer:
 
     def __init__(self, targets: int) -> None:
         self._frames: list[list[Any]] = [[] for _ in range(targets)]
-        self._last: set[int] = set()  # targets whose newest row nothing has followed yet
         self.size = 0
 
     def add(self, target: int, level: int, vertex: int, channel: int, seq: int, kind: int, payload: Any) -> None:
@@ -50,13 +48,12 @@ class FrameBuffer:
 
     @property
     def waiting(self) -> bool:
-        """Something is gathered, or was sent and waits for a row behind it."""
-        return bool(self.size or self._last)
+        """Something is gathered."""
+        return self.size > 0
 
-    def take(self, *, nudge: bool) -> pa.RecordBatch | None:
-        """A row for each target that something is for, and a nudge behind each row of the batch before that none of them follows;
-        if nothing follows soon, behind these, too. None: there is nothing to send."""
-        if not self.size and not (nudge and self._last):
+    def take(self) -> pa.RecordBatch | None:
+        """A row for each target that something is for. None: there is nothing to send."""
+        if not self.size:
             return None
         targets = [target for target, frame in enumerate(self._frames) if frame]
         pieces = [piece for target in targets for piece in self._frames[target]]
@@ -64,11 +61,6 @@ class FrameBuffer:
         for target in targets:
             self._frames[target] = []
         self.size = 0
-        nudged = sorted(self._last.union(targets) if nudge else self._last.difference(targets))
-        self._last = set() if nudge else set(targets)
-        if nudged:
-            ends += [ends[-1]] * len(nudged)
-            targets = [*targets, *nudged]
         payload = pa.Array.from_buffers(
             pa.binary(), len(targets), [None, pa.py_buffer(array("i", ends)), pa.py_buffer(b"".join(pieces))]
         )

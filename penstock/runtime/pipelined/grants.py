@@ -17,10 +17,17 @@ from penstock.engine.messages import SourceRanges
 
 FIRST_RECORDS: Final = 500  # what they cost is not known yet: a record may take milliseconds
 _LEAST: Final = 10
-_MOST: Final = 1_000_000
+_MOST: Final = 500_000  # for each subtask
 _AHEAD: Final = 2  # grants that a source may have and not have read
-_TARGET_S: Final = 0.05  # what reading one should take
+_TARGET_S: Final = 0.05  # what reading one should take, at least
+_GRANT_S: Final = 0.1e-3  # of the driver, to tell one subtask and hear that it has read; measured, docs/design/0012
+_SHARE: Final = 0.2  # of one processor, for that
 _REST_S: Final = 0.05  # a source that has nothing new is not asked more often than this
+
+
+def target_s(subtasks: int) -> float:
+    """What reading a grant should take: with hundreds of subtasks longer, because the driver tells each of them."""
+    return max(_TARGET_S, subtasks * _GRANT_S / _SHARE)
 
 
 @dataclass(slots=True)
@@ -30,7 +37,9 @@ class _Source:
     full: deque[bool] = field(default_factory=deque)  # of grants that not all have read: as much as was allowed
     longest_s: float = 0.0  # a subtask needed to read its part of the oldest of them
     granted: int = 0
-    read: dict[int, int] = field(default_factory=dict)  # grants by subtask
+    done: int = 0  # grants that every subtask has read
+    read: list[int] = field(default_factory=list)  # grants by subtask
+    waited_for: int = 0  # subtasks that have read no more than `done`
     empty: int = 0  # times in a row that it had nothing
     ask_at: float = 0.0
 
@@ -40,21 +49,23 @@ class Grants:
 
     def __init__(self, sources: Mapping[str, int], interval_s: float, most: int | None) -> None:
         """`sources`: how many subtasks each has. `most`: records at once, whatever is measured."""
-        self._sources = {source: _Source(subtasks) for source, subtasks in sources.items()}
-        self._interval_s, self._limit = interval_s, most or _MOST
+        self._sources = {
+            source: _Source(subtasks, read=[0] * subtasks, waited_for=subtasks) for source, subtasks in sources.items()
+        }
+        self._interval_s, self._limit = interval_s, most or math.inf
 
     def askable(self, now: float) -> list[str]:
         """The sources that may be granted more now."""
-        return [name for name, s in self._sources.items() if s.ask_at <= now and s.granted - self._done(s) < _AHEAD]
+        return [name for name, s in self._sources.items() if s.ask_at <= now and s.granted - s.done < _AHEAD]
 
     def next_s(self, now: float) -> float:
         """How long until one of them may be asked, as far as time decides."""
-        waits = [s.ask_at - now for s in self._sources.values() if s.granted - self._done(s) < _AHEAD]
+        waits = [s.ask_at - now for s in self._sources.values() if s.granted - s.done < _AHEAD]
         return max(0.0, min(waits, default=1.0))
 
     def most(self, names: Iterable[str]) -> dict[str, int]:
         """Records that each may be granted at once."""
-        return {name: min(self._sources[name].most, self._limit) for name in names}
+        return {name: int(min(self._sources[name].most, self._limit)) for name in names}
 
     def gave(self, asked: Iterable[str], granted: Mapping[str, SourceRanges], now: float) -> None:
         """These were asked, and granted that."""
@@ -65,7 +76,7 @@ class Grants:
                 source.granted += 1
                 source.full.append(full)
                 source.empty = 0
-                source.ask_at = now if full else now + self._interval_s
+                source.ask_at = now if full else now + max(self._interval_s, source.subtasks * _GRANT_S / _SHARE)
             else:
                 source.empty += 1
                 source.ask_at = now + min(_REST_S, self._interval_s * source.empty)
@@ -79,19 +90,19 @@ class Grants:
         source = self._sources.get(name)
         if source is None:
             return
-        before = self._done(source)
-        source.read[subtask] = source.read.get(subtask, 0) + 1
         source.longest_s = max(source.longest_s, seconds)
-        for _ in range(self._done(source) - before):
+        if source.read[subtask] == source.done:
+            source.waited_for -= 1
+        source.read[subtask] += 1
+        while not source.waited_for:
+            source.done += 1
+            source.waited_for = source.read.count(source.done)
             full, took, source.longest_s = source.full.popleft(), source.longest_s, 0.0
-            if took < _TARGET_S / 2 and full:
-                source.most = min(_MOST, source.most * 2)
-            elif took > _TARGET_S * 2:
-                source.most = max(_LEAST, int(source.most * _TARGET_S / took))
-
-    @staticmethod
-    def _done(source: _Source) -> int:
-        return min((source.read.get(subtask, 0) for subtask in range(source.subtasks)), default=0)
+            target = target_s(source.subtasks)
+            if took < target / 2 and full:
+                source.most = min(_MOST * source.subtasks, source.most * 2)
+            elif took > target * 2:
+                source.most = max(_LEAST, int(source.most * target / took))
 
 
 def _records(part: SourceRanges) -> float:

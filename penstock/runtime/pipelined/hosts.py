@@ -20,7 +20,7 @@ from penstock.errors import SlotError
 from penstock.protocol.checkpoint_messages import HostLost, Uploaded
 from penstock.runtime.connection.door import Door
 from penstock.runtime.connection.messages import Sampled, StorageCall, TakeSamples
-from penstock.runtime.connection.wire import Wire
+from penstock.runtime.connection.wire import Wire, encoded
 from penstock.runtime.epochs.remote_storage import serve_storage
 from penstock.runtime.pipelined.messages import Enlist, FromHost, HostId, NotWanted, StartHost, ToHost
 
@@ -43,10 +43,10 @@ class EnlistedHost:
     wire: Wire
     sending: threading.Lock = field(default_factory=threading.Lock)
 
-    def send(self, message: ToHost | StartHost) -> None:
-        """Sends a message; one that cannot be sent is not an error here: that the host is gone is heard as `HostGone`."""
+    def send(self, message: bytes) -> None:
+        """Sends an encoded message; one that cannot be sent is not an error here: that the host is gone is heard as `HostGone`."""
         with contextlib.suppress(OSError), self.sending:
-            self.wire.send_message(message)
+            self.wire.send_encoded(message)
 
 
 Heard: TypeAlias = tuple[HostId, FromHost | HostGone]
@@ -92,11 +92,11 @@ class Hosts:
         for host in hosts:
             host.wire.close()
 
-    def tell(self, message: ToHost, *, level: int | None = None) -> None:
-        """To all hosts, or those of a level."""
+    def tell(self, message: ToHost) -> None:
+        """To all hosts."""
+        data = encoded(message)  # once: for each of hundreds of hosts it would cost the driver as much again
         for host in self.all:
-            if level is None or host.id.level == level:
-                host.send(message)
+            host.send(data)
 
     def tell_one(self, host: HostId, message: ToHost) -> None:
         """To one host; to one that has not come yet, when it does: those that came first may have records for it."""
@@ -105,7 +105,7 @@ class Hosts:
             if found is None:
                 self._early.setdefault(host, []).append(message)
         if found is not None:
-            found.send(message)
+            found.send(encoded(message))
 
     @property
     def all(self) -> list[EnlistedHost]:

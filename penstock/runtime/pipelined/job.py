@@ -6,7 +6,9 @@ barriers, and hands acknowledgements to the JobMaster, which decides what a chec
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import pickle
 import queue
 import threading
@@ -20,7 +22,9 @@ import cloudpickle
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from penstock.checkpoint import layout
 from penstock.checkpoint.object_storage import DriverStorage
+from penstock.common import terminal
 from penstock.common.options import JobOptions
 from penstock.driver.description import JobDescription
 from penstock.driver.job_master import JobMaster
@@ -28,12 +32,12 @@ from penstock.driver.restarts import RestartingJob
 from penstock.engine.messages import EpochPlan, SourceRanges, TaskAck
 from penstock.engine.sampling import Sample
 from penstock.errors import ConfigurationError, JobFailedError, PenstockError, blame, from_text
+from penstock.functions.connectors import SplitRange
 from penstock.graph.execution_graph import ExecutionGraph
 from penstock.graph.job_graph import adjustable_parallelism, rescaled
 from penstock.pickling import travelling
 from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.gate import BarrierMode
-from penstock.runtime import console
 from penstock.runtime.connection.messages import HostFailed, Sampled
 from penstock.runtime.epochs.job import SparkSource
 from penstock.runtime.epochs.session import spark_session
@@ -42,6 +46,7 @@ from penstock.runtime.pipelined.frames import flush_gap_ms
 from penstock.runtime.pipelined.grants import Grants
 from penstock.runtime.pipelined.hosts import HostGone, Hosts
 from penstock.runtime.pipelined.messages import (
+    AbortCheckpoint,
     Acknowledge,
     CheckpointsSettled,
     EndAttempt,
@@ -64,7 +69,7 @@ _CANCEL_S: Final = 1.0  # for hosts to close their functions when the job is can
 _LAST_UPLOADS_MS: Final = 10_000  # a cancelled job lets a checkpoint that is being stored complete, if it does soon
 _LAST_WORDS_S: Final = 0.1  # in which a host that failed says why, if Spark was faster
 _LOOK_S: Final = 0.05  # how long nothing need be heard before Spark's job is looked at
-_GAPS_A_GRANT: Final = 1.7  # sources are asked a little more rarely than hosts may send: what they read leaves at once
+_GAPS_A_GRANT: Final = 1.5  # sources are asked a little more rarely than hosts may send: what they read leaves at once
 _QUIET_S: Final = 1.0  # between two barriers, when checkpoints are taken and nothing else wants one
 
 _log = logging.getLogger("penstock")
@@ -80,6 +85,7 @@ class PipelinedJob(RestartingJob):
         self._session = session
         self._hosts: Hosts | None = None
         self._plan: tuple[ExecutionGraph, Any] | None = None
+        self._planning = threading.Lock()
         self._before: int | None = None  # the parallelism before it was rescaled, until it has run at the new one
         self.ran = False  # all hosts of an attempt were ready once: there were enough task slots
 
@@ -110,17 +116,21 @@ class PipelinedJob(RestartingJob):
 
     def _go_on_smaller_or_fail(self, error: TooFewSlotsError) -> None:
         """A job that was rescaled to more than fits goes back to what it had. One that may change its parallelism by itself takes
-        the largest that fits. Another one waits for its executors as long as its restart strategy does; if it has never run, its
-        program asks for too much, and is told so."""
+        the largest that fits. Another one has waited for its executors as long as it may; if it has never run, its program asks for
+        too much, and is told so."""
         fitting, self._before = self._before or fitting_parallelism(self._job, error.free), None
         if fitting is not None:
             _log.warning("%s. The job goes on at parallelism %d", error, fitting)
             self.insist(lambda: self.master.go_on_at(fitting, error))
             self._job = self.master.job
         elif self.ran:
-            self.restart_or_fail(error)
+            raise error
         else:
             raise ConfigurationError(str(error))
+
+    def waits_for_slots(self, free: int) -> bool:
+        """With so few free task slots it waits for more, since there is nothing else it could do and there have been enough."""
+        return self.ran and self._before is None and fitting_parallelism(self._job, free) is None
 
     def all_ready(self) -> None:
         """All hosts of an attempt are ready: there are enough task slots for it."""
@@ -131,13 +141,15 @@ class PipelinedJob(RestartingJob):
         return Counter() if self._hosts is None else self._hosts.sample(seconds)
 
     def spark_plan(self, graph: ExecutionGraph) -> Any:
-        """Spark's plan of the job. Made once for each graph: planning takes Spark longer than all else of a restart."""
-        if self._plan is None or self._plan[0] is not graph:
-            assert self._hosts is not None
-            address = DriverAddress(host=str(self._hosts.host), port=self._hosts.port, token=self._hosts.token)
-            levels = [level_host(address, level) for level in range(graph.levels)]
-            self._plan = graph, spark_plan.planned(self._session, graph.slots, levels)
-        return self._plan[1]
+        """Spark's plan of the job. Made once for each graph: planning takes Spark longer than all else of a restart.
+        Thread-safe."""
+        with self._planning:
+            if self._plan is None or self._plan[0] is not graph:
+                assert self._hosts is not None
+                address = DriverAddress(host=str(self._hosts.host), port=self._hosts.port, token=self._hosts.token)
+                levels = [level_host(address, level) for level in range(graph.levels)]
+                self._plan = graph, spark_plan.planned(self._session, graph.slots, levels)
+            return self._plan[1]
 
     def _open_hosts(self) -> Hosts:
         context = self._session.sparkContext
@@ -191,8 +203,9 @@ class _Attempt:
         spark = InheritableThread(target=self._run_spark, name="penstock-spark-job", daemon=True)
         error: BaseException | None = None
         try:
+            self._plan_ahead()
             self._await_task_slots()
-            console.progress("task hosts…")
+            terminal.progress("task hosts…")
             began = time.monotonic()
             spark.start()
             self._await_hosts()
@@ -203,7 +216,7 @@ class _Attempt:
                 len(self._ready),
                 (time.monotonic() - began) * 1000,
             )
-            console.progress("running", last=True)
+            terminal.progress("running", last=True)
             self._running.all_ready()
             self._drive()
             self._say_goodbye()
@@ -234,11 +247,33 @@ class _Attempt:
             flush_gap_ms=self._gap_ms,
         )
 
+    def _plan_ahead(self) -> None:
+        """The plan is made while executors come: each takes a new driver seconds. What goes wrong is seen when it is needed."""
+
+        def plan() -> None:
+            with contextlib.suppress(Exception):
+                self._running.spark_plan(self._job.graph)
+
+        InheritableThread(target=plan, name="penstock-plan", daemon=True).start()
+
     def _await_task_slots(self) -> None:
-        needed, cancelled = len(self._expected), self._running._cancelled
-        free = spark_plan.await_task_slots(self._session, needed, at_most_s=_SLOTS_S, given_up=cancelled.is_set)
-        if free < needed and not cancelled.is_set():
-            raise TooFewSlotsError(too_few_slots(self._job, free), free)
+        """A lost executor is no failure of the job: what it waits for, and since when, is a notice, and no restart."""
+        needed, cancelled, began = slots_needed(self._job), self._running._cancelled, time.monotonic()
+        limit_s = math.inf if self._settings.slots_timeout_ms is None else self._settings.slots_timeout_ms / 1000
+        wait_s = min(_SLOTS_S, limit_s)
+        try:
+            while True:
+                free = spark_plan.await_task_slots(self._session, needed, at_most_s=wait_s, given_up=cancelled.is_set)
+                waited_s = time.monotonic() - began
+                if free >= needed or cancelled.is_set():
+                    return
+                if waited_s >= limit_s or not self._running.waits_for_slots(free):
+                    raise TooFewSlotsError(too_few_slots(self._job, free), free)
+                self._master.notices.say("task-slots", f"{too_few_slots(self._job, free)}. The job waits for them")
+                wait_s = min(_SLOTS_S, limit_s - waited_s)
+                cancelled.wait(_LOOK_S)  # a local Spark does not wait for what it never gets
+        finally:
+            self._master.notices.over("task-slots")
 
     def _run_spark(self) -> None:
         graph = self._job.graph
@@ -292,13 +327,16 @@ class _Attempt:
                 self._trigger()
             self._listen(self._patience())
             self._master.settle()
+            self._tell_aborted()
             self._tell_checkpoints()
             self._check_hanging()
 
     def _say_goodbye(self) -> None:
         self._said_goodbye = True  # from now on hosts may go
         newest = self._master.restored
-        self._hosts.tell(EndAttempt(completed=None if newest is None else int(newest.checkpoint_id)))
+        over = self._master.finished or self._running._cancelled.is_set()
+        completed = None if newest is None else int(newest.checkpoint_id)
+        self._hosts.tell(EndAttempt(completed=completed, over=over))
         # A cancelled job does not wait for a function that hangs: Spark ends its process.
         until = time.monotonic() + (_CANCEL_S if self._running._cancelled.is_set() else _END_S)
         while not self._ended.wait(0.002) and time.monotonic() < until:
@@ -325,8 +363,9 @@ class _Attempt:
                 self._ready.add(host)
             case Acknowledge(ack=data):
                 self._acknowledge(pickle.loads(data))
-            case GrantRead(task=task, seconds=seconds):
+            case GrantRead(task=task, seconds=seconds, splits=splits):
                 self._grants.read(self._source_of[task.vertex], task.subtask, seconds)
+                self._master.splits_read(self._source_of[task.vertex], task.subtask, splits)
             case FeedbackSent(tail=tail, subtask=subtask):
                 self._hosts.tell_one(HostId(self._level_of[self._loops[tail].head_vertex], subtask), message)
             case FeedbackTaken(tail=tail, subtask=subtask):
@@ -386,14 +425,11 @@ class _Attempt:
             if name in self._master.sources_done:
                 self._grants.ended(name)
         if granted:
+            shares = {name: _shares(part, self._parallelism[name]) for name, part in granted.items()}
             for index in range(self._job.graph.slots):
-                mine = {name: self._part(name, part, index) for name, part in granted.items()}
-                self._hosts.tell_one(HostId(0, index), GrantSources(sources=mine))
-
-    def _part(self, source: str, part: SourceRanges, index: int) -> SourceRanges:
-        """What of a grant one subtask reads."""
-        parallelism = self._parallelism[source]
-        return replace(part, ranges=tuple(r for r in part.ranges if r.ordinal % parallelism == index))
+                mine = {name: by_subtask[index] for name, by_subtask in shares.items() if index < len(by_subtask)}
+                if mine:
+                    self._hosts.tell_one(HostId(0, index), GrantSources(sources=mine))
 
     def _barrier_due(self) -> bool:
         """When something asks for one; else as often as checkpoints are taken, or output is committed. A checkpoint does not wait
@@ -425,12 +461,20 @@ class _Attempt:
         now = time.monotonic()
         return _LOOK_S if self._planned_last else min(_LOOK_S, self._grants.next_s(now))
 
+    def _tell_aborted(self) -> None:
+        """Before the next barrier is triggered: hosts hear of both in this order."""
+        for epoch in self._master.take_aborted():
+            self._checkpoints.discard(epoch)
+            self._hosts.tell(AbortCheckpoint(epoch=epoch))
+
     def _tell_checkpoints(self) -> None:
         newest = self._master.restored
         completed = None if newest is None else int(newest.checkpoint_id)
-        if completed is not None and completed != self._told:
+        if newest is not None and completed is not None and completed != self._told:
             self._told = completed
-            self._hosts.tell(CheckpointsSettled(completed=completed))
+            written = (layout.checkpoint_of_state(state.path) for state in newest.file_states())
+            oldest = min((int(number) for number in written if number is not None), default=completed)
+            self._hosts.tell(CheckpointsSettled(completed=completed, oldest=oldest))
 
     def _check_hanging(self) -> None:
         limit = self._settings.epoch_timeout_ms / 1000
@@ -440,6 +484,14 @@ class _Attempt:
                     f"barrier {epoch} did not come through within {limit:.0f} s and the attempt is given up; a slow function or "
                     "sink may need a larger penstock.epoch.timeout"
                 )
+
+
+def _shares(part: SourceRanges, parallelism: int) -> list[SourceRanges]:
+    """What of a grant each subtask reads."""
+    ranges: list[list[SplitRange]] = [[] for _ in range(parallelism)]
+    for split in part.ranges:
+        ranges[split.ordinal % parallelism].append(split)
+    return [replace(part, ranges=tuple(mine)) for mine in ranges]
 
 
 class TooFewSlotsError(JobFailedError):
@@ -457,17 +509,25 @@ def fitting_parallelism(job: JobDescription, free: int) -> int | None:
         return None
     for parallelism in range(now - 1, autoscale.least - 1, -1):
         graph = ExecutionGraph(rescaled(job.graph.job, parallelism))
-        if graph.levels * graph.slots <= free:
+        if slots_needed(job, graph) <= free:
             return parallelism
     return None
 
 
+def slots_needed(job: JobDescription, graph: ExecutionGraph | None = None) -> int:
+    """The task slots of a pipelined job, if need be with another graph: one for each host, and one in which Spark can write what a
+    SparkSink commits. Without that one it would wait for the job, and the job for it."""
+    graph = graph or job.graph
+    return graph.levels * graph.slots + any(sink.commits_on_spark for sink in job.sinks.values())
+
+
 def too_few_slots(job: JobDescription, free: int) -> str:
     """The sentence about a Spark that cannot run all of a pipelined job's tasks at once."""
-    levels, slots = job.graph.levels, job.graph.slots
+    levels, slots, needed = job.graph.levels, job.graph.slots, slots_needed(job)
+    more = "" if needed == levels * slots else f" and one for what Spark commits, {needed} in all"
     return (
-        f"a pipelined job runs all its tasks at once: {levels} levels × parallelism {slots} = {levels * slots} task slots, and "
-        f"this Spark has {free} free. Give it more cores, lower the parallelism, or set penstock.execution.mode to epochs"
+        f"a pipelined job runs all its tasks at once: {levels} levels × parallelism {slots} = {levels * slots} task slots{more}, "
+        f"and this Spark has {free} free. Give it more cores, lower the parallelism, or set penstock.execution.mode to epochs"
     )
 
 
@@ -477,7 +537,7 @@ def pipelined_job(
     """The factory of the runtime `pipelined`."""
     why = unfit(job, spark_sources)
     if why is None:
-        session = spark_session(configuration, task_slots=job.graph.levels * job.graph.slots)
+        session = spark_session(configuration, task_slots=slots_needed(job))
         why = spark_plan.missing(session)
     if why is not None:
         raise ConfigurationError(f"the job cannot be pipelined: {why}. Set {JobOptions.RUNTIME} to epochs or auto")

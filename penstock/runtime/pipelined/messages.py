@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.engine.messages import EpochPlan, SourceRanges
+from penstock.engine.messages import EpochPlan, SourceRanges, Splits
 from penstock.operators.iteration import Feedback
 from penstock.protocol.checkpoint_messages import Uploaded
 from penstock.protocol.gate import BarrierMode
@@ -70,10 +70,12 @@ class GrantSources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantRead:
-    """A source has read all of its oldest grant, in so many seconds."""
+    """A source has read all of its oldest grant, in so many seconds. Of one in an alignment group, how far event time has come in
+    each of its splits: others may have to wait for it, or it for others."""
 
     task: TaskId
     seconds: float
+    splits: Splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +94,17 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsSettled:
-    """The newest complete checkpoint."""
+    """The newest complete checkpoint. `oldest`: the first whose state files it still refers to."""
 
     completed: int
+    oldest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortCheckpoint:
+    """A checkpoint whose barrier was triggered is aborted: nobody waits for that barrier any more."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +128,21 @@ class FeedbackTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndAttempt:
-    """The attempt is over. `completed`: the last checkpoint, for listeners; functions are closed."""
+    """The attempt is over. `completed`: the last checkpoint, for listeners; functions are closed. `over`: the job is, too."""
 
     completed: int | None
+    over: bool = False
 
 
 ToHost: TypeAlias = (
-    GrantSources | TriggerBarrier | CheckpointsSettled | FeedbackSent | FeedbackTaken | TakeSamples | EndAttempt
+    GrantSources
+    | TriggerBarrier
+    | AbortCheckpoint
+    | CheckpointsSettled
+    | FeedbackSent
+    | FeedbackTaken
+    | TakeSamples
+    | EndAttempt
 )
 FromHost: TypeAlias = (
     HostReady | Acknowledge | GrantRead | FeedbackSent | FeedbackTaken | Uploaded | Sampled | HostFailed

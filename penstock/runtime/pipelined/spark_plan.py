@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 LevelFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 SCHEMA: Final = "target int, payload binary"
+BATCH_BYTES: Final = 32  # make a batch for a worker: a row without a payload is less, any frame is more
 _SINCE: Final = (4, 3)
 
 _NEEDED: Final = "spark.python.udf.pipelined.enabled"
@@ -35,7 +36,7 @@ _UNWANTED: Final = {
 # SQL settings that tasks read. A plan that is run by hand does not hand them on: they travel as local properties.
 _TASK_PROPERTIES: Final = {
     "spark.sql.execution.id": "1",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",  # else a row waits for 10,000 others
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.sql.execution.pandas.udf.buffer.size": "64",  # else it waits for 64 KiB
 }
 
@@ -91,11 +92,18 @@ def cores(session: SparkSession) -> int:
 
 
 def frame_of(session: SparkSession, partitions: int, levels: list[LevelFunction]) -> DataFrame:
-    """range ─▶ level 0 ═▶ level 1 ═▶ …; `target` names the partition of a row at the next level."""
+    """range ─▶ level 0 ═▶ level 1 ═▶ …; `target` names the partition of a row at the next level.
+
+    The JVM hands a batch to a worker when it holds enough bytes *and* the row behind it is there. So behind an exchange every row
+    is made two, itself and a follower without a payload: the follower is there at once, lets the row go, and becomes the first of
+    the next batch.
+    """
     session.conf.set("spark.sql.adaptive.enabled", "false")  # an adaptive plan hides its exchanges
     frame = session.range(0, partitions, 1, partitions).mapInArrow(levels[0], SCHEMA)
     for level in levels[1:]:
-        frame = frame.repartitionById(partitions, F.col("target")).mapInArrow(level, SCHEMA)
+        came = frame.repartitionById(partitions, F.col("target"))
+        followed = came.select(F.explode(F.array(F.col("payload"), F.lit(None))).alias("payload"))
+        frame = followed.mapInArrow(level, SCHEMA)
     return frame
 
 

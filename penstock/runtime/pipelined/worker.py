@@ -24,11 +24,12 @@ from typing import Any, Final, assert_never
 import cloudpickle
 import pyarrow as pa
 
-from penstock.checkpoint.store import CheckpointStore
+from penstock.checkpoint.local_copies import LocalCopies
+from penstock.checkpoint.store import READERS, CheckpointStore
 from penstock.common.time import now_ms
 from penstock.engine.exchange_rows import decode_event, encode_event
 from penstock.engine.host import HostJob, TaskHost
-from penstock.engine.messages import TaskAck
+from penstock.engine.messages import Splits, TaskAck
 from penstock.engine.sampling import take_samples
 from penstock.engine.stream_run import StreamRun
 from penstock.engine.uploads import BackgroundUploads, ImmediateUploads, Uploads
@@ -44,6 +45,7 @@ from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.remote_storage import open_in_slot
 from penstock.runtime.pipelined.frames import FrameBuffer, events_in
 from penstock.runtime.pipelined.messages import (
+    AbortCheckpoint,
     Acknowledge,
     CheckpointsSettled,
     EndAttempt,
@@ -258,18 +260,36 @@ class Worker:
         if job.storage_url is not None:
             address = self._address
             storage = open_in_slot(job.storage_url, address.host, address.port, address.token)
-        store = None if storage is None else CheckpointStore(storage, settings.retained)
+        local = None
+        if storage is not None and settings.from_local:
+            local = LocalCopies(job.job_id, parent=settings.local_dir, most_bytes=settings.local_bytes)
+            local.keep(0, newest=start.checkpoint or 0)  # attempts that are over may have left more
+        store = None if storage is None else CheckpointStore(storage, settings.retained, local, readers=READERS)
         uploads: Uploads = (
             BackgroundUploads(self._tell_if_there) if settings.asynchronous else ImmediateUploads(self._tell_if_there)
         )
-        host = TaskHost(job, store, uploads, name=self._name, index=self._id.index, mode=start.mode, by_clock=True)
+        host = TaskHost(
+            job,
+            store,
+            uploads,
+            name=self._name,
+            index=self._id.index,
+            mode=start.mode,
+            by_clock=True,
+            clock_ms=_clock_ms,
+        )
         inbox = _Inbox(settings.in_flight_bytes)
+        gc.disable()  # nothing of what is restored is garbage
         loop = _HostLoop(self, host, inbox, start, level=self._id.level, out=self._out)
+        gc.freeze()
+        gc.enable()
         try:
             self.tell(HostReady())
             for target, args in ((self._follow_rows, (batches, inbox)), (self._follow_driver, (inbox,))):
                 threading.Thread(target=target, args=args, daemon=True).start()
             loop.run()
+            if local is not None and loop.job_over:
+                local.remove()
         finally:
             host.folder.remove()
 
@@ -278,9 +298,9 @@ class Worker:
             for batch in batches:
                 if self._id.level == 0:
                     continue
-                for payload in batch.column(1):
-                    frame = memoryview(payload.as_buffer())
-                    if len(frame):
+                for payload in batch.column(0):
+                    if payload.is_valid:  # else one that only follows
+                        frame = memoryview(payload.as_buffer())
                         inbox.put(_Frame(frame), len(frame))
         inbox.put(_InputEnded())
 
@@ -328,10 +348,13 @@ class _HostLoop:
         if not settings.buffer_timeout_enabled:
             self._timeout_s = math.inf
         self._urgent = False  # something is gathered that must not wait, however long other things may
+        self._passing = False  # something on its way to a later level is gathered: it has waited where it was sent
         self._interval_s = settings.watermark_interval_ms / 1000
         self._next_watermarks = time.monotonic() + self._interval_s
+        self._markers_s = settings.latency_interval_ms / 1000  # 0: none
+        self._next_markers = time.monotonic() + self._markers_s if self._markers_s and level == 0 else math.inf
         self._flushed = 0.0
-        self._input_ended = self._over = False
+        self._input_ended = self._over = self.job_over = False
         self._more = False  # the last turn was over before the work was
         self._unaligned = host.mode is BarrierMode.UNALIGNED
         self._clock_floor = start.processing_time
@@ -347,6 +370,7 @@ class _HostLoop:
         self._held = self._run.tasks
         self._sources = [held for held in self._held if held.task.vertex.is_source]
         self._others = [held for held in self._held if not held.task.vertex.is_source]
+        self._timed = [held for held in self._held if held.task.timed]
         self._asynchronous = any(operator.waits for held in self._held for operator in held.task.chain)
 
     # ---------------------------------------------------------------- the loop
@@ -372,7 +396,7 @@ class _HostLoop:
                 self._inbox.let_all_in(self._run.awaits_barriers)
             self._keep_time()
             self._flush_if_due(working)
-        self._flush(nudge=True)
+        self._flush()
 
     def _now(self) -> int:
         """Milliseconds; not behind the checkpoint's, and never back."""
@@ -386,8 +410,10 @@ class _HostLoop:
         for held in self._others:
             self._more = self._run.run_through(held.id, until) or self._more
         for held in self._sources:
-            if steps := self._run.runnable(held.id):
+            while steps := self._run.runnable(held.id):
                 self._run.step(steps[0])
+                if not self._inbox.empty or time.perf_counter() >= until:
+                    break
         return self._more or any(self._run.runnable(held.id) for held in self._sources) or not self._inbox.empty
 
     def _keep_time(self) -> None:
@@ -404,6 +430,9 @@ class _HostLoop:
         if self._interval_s > 0 and time.monotonic() >= self._next_watermarks:
             self._next_watermarks = time.monotonic() + self._interval_s
             self._run.emit_watermarks()
+        if time.monotonic() >= self._next_markers:
+            self._next_markers = time.monotonic() + self._markers_s
+            self._run.send_markers()
 
     def _patience(self) -> float:
         """How long nothing need be done, if nothing comes."""
@@ -416,6 +445,8 @@ class _HostLoop:
             waits.append(_ASYNC_POLL_S)
         if self._interval_s > 0:
             waits.append(self._next_watermarks - time.monotonic())
+        waits.append(self._next_markers - time.monotonic())
+        waits += [due - time.monotonic() for held in self._timed if (due := held.task.next_flush()) is not None]
         timers = [t for held in self._held if (t := held.task.next_processing_timer()) is not None]
         if timers:
             waits.append((min(timers) - self._now()) / 1000)
@@ -430,14 +461,18 @@ class _HostLoop:
                 self._run.grant(sources)
             case TriggerBarrier(plan=plan):
                 self._run.trigger(plan)
-            case CheckpointsSettled(completed=completed):
+            case AbortCheckpoint(epoch=epoch):
+                self._run.abort(epoch)
+            case CheckpointsSettled(completed=completed, oldest=oldest):
                 self._run.notify(completed)
+                if self._host.store is not None and self._host.store.local is not None:
+                    self._host.store.local.keep(oldest)
             case FeedbackSent(tail=tail, feedback=feedback):
                 self._run.offer_feedback(self._loops[tail], feedback)
             case FeedbackTaken(tail=tail, epoch=epoch, taken=taken):
                 self._run.feedback_taken(self._loops[tail], epoch, taken)
-            case EndAttempt(completed=completed):
-                self._over = True
+            case EndAttempt(completed=completed, over=over):
+                self._over, self.job_over = True, over
                 self._host.finish(completed)
             case _InputEnded():
                 self._input_ended = True
@@ -454,6 +489,7 @@ class _HostLoop:
         for level, vertex, channel, seq, kind, payload in events_in(frame):
             if level != self._level:  # on its way to a later one
                 self._frames.add(index, level, vertex, channel, seq, kind, payload)
+                self._passing = True
                 continue
             expected = self._received.get((vertex, channel), 0)
             if seq != expected:
@@ -471,12 +507,12 @@ class _HostLoop:
         key = (int(vertex), target, channel)
         last = isinstance(event, Barrier | EndOfData)  # nothing may follow for long
         self._urgent = self._urgent or (last and self._timeout_s is not None)
-        for kind, payload in encode_event(event):
+        for kind, payload in encode_event(event, self._host.job.settings.record_bytes):
             seq = self._sent.get(key, 0)
             self._sent[key] = seq + 1
             self._frames.add(target, self._level_of[vertex], int(vertex), channel, seq, kind, payload)
         if self._frames.size >= _FRAME_BYTES:
-            self._flush_frames(nudge=last)
+            self._flush_frames()
 
     def acknowledge(self, ack: TaskAck) -> None:
         """Takes a task's acknowledgement to the driver."""
@@ -496,21 +532,33 @@ class _HostLoop:
         else:
             self._worker.tell(FeedbackTaken(tail=loop.tail, subtask=subtask, epoch=epoch, taken=taken))
 
-    def grant_read(self, task: TaskId, seconds: float) -> None:
+    def grant_read(self, task: TaskId, seconds: float, splits: Splits) -> None:
         """The driver may grant more."""
-        self._worker.tell(GrantRead(task=task, seconds=seconds))
+        self._worker.tell(GrantRead(task=task, seconds=seconds, splits=splits))
 
     def _gathered(self) -> bool:
         return any(held.task.gathered for held in self._held)
 
     def _flush_if_due(self, working: bool) -> None:
         """At once when there is nothing else to do, but not more often than every gap; when busy, what is gathered grows."""
+        if self._timed or (self._passing and self._timeout_s is not None):
+            self._flush_timed()
         if not (self._frames.waiting or self._gathered()):
             return
-        if self._urgent:
-            self._flush(nudge=True)
-        elif time.monotonic() >= self._flushed + self._wait_s(working):
-            self._flush(nudge=not working)
+        if self._urgent or time.monotonic() >= self._flushed + self._wait_s(working):
+            self._flush()
+
+    def _flush_timed(self) -> None:
+        """Streams with a time-out of their own, and what has waited elsewhere; what else is in the frames goes along, what is not
+        waits for its own time."""
+        left = self._passing and self._timeout_s is not None
+        for held in self._timed:
+            with self._host.working(held):
+                left = held.task.flush_timed(time.monotonic()) or left
+        if left:
+            flushed = self._flushed
+            self._flush_frames()
+            self._flushed = flushed
 
     def _wait_s(self, working: bool) -> float:
         """The least time between two flushes."""
@@ -518,15 +566,15 @@ class _HostLoop:
             return self._timeout_s
         return self._gap_s * 4 if working else self._gap_s
 
-    def _flush(self, *, nudge: bool) -> None:
+    def _flush(self) -> None:
         for held in self._held:
             with self._host.working(held):
                 held.task.flush()
-        self._flush_frames(nudge=nudge)
+        self._flush_frames()
 
-    def _flush_frames(self, *, nudge: bool) -> None:
-        batch = self._frames.take(nudge=nudge)
-        self._flushed, self._urgent = time.monotonic(), False
+    def _flush_frames(self) -> None:
+        batch = self._frames.take()
+        self._flushed, self._urgent, self._passing = time.monotonic(), False, False
         if batch is None:
             return
         began = time.perf_counter()
@@ -536,6 +584,10 @@ class _HostLoop:
             held.blocked += waited
             if held.working_since is not None:
                 held.busy -= waited
+
+
+def _clock_ms() -> float:
+    return time.time() * 1000
 
 
 def level_host(address: DriverAddress, level: int) -> Any:

@@ -1,0 +1,160 @@
+"""Checkpoints of a pipelined job: their pauses, several in flight, what functions hear, a drain, and accumulators."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.checkpoint import savepoint
+from penstock.common import Time, WatermarkStrategy
+from penstock.common.accumulators import IntCounter
+from penstock.connectors.datagen import DataGeneratorSource
+from penstock.connectors.files import FileSink, committed_files
+from penstock.datastream.functions import CheckpointListener, MapFunction, ProcessWindowFunction
+from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.driver.client import JobClient
+from tests.pipelined.controlled import ControlledSource
+from tests.pipelined.jobs import Note, environment, wait_until
+from tests.pipelined.mortal import RATE, Mortal, assert_was_killed, mortal_environment
+
+pytestmark = pytest.mark.spark
+
+NONE = WatermarkStrategy.no_watermarks()
+
+
+def lines(folder: Path) -> list[str]:
+    return [line for path in committed_files(str(folder)) for line in Path(path).read_text().splitlines()]
+
+
+def numbers(env: Any, rate: float = 200, records: int | None = None) -> Any:
+    source = DataGeneratorSource(lambda i: i, records, rate_per_second=rate)
+    return env.from_source(source, NONE, "numbers").uid("numbers")
+
+
+def completed(client: JobClient) -> list[tuple[float, float]]:
+    """When each was triggered, and completed, in milliseconds."""
+    found = [r for r in client.checkpoint_statistics().history if r.status == "completed"]
+    return [(r.at_ms - r.duration_ms, r.at_ms) for r in found]
+
+
+def test_between_two_checkpoints_there_is_the_pause_that_was_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    """The interval alone would give one every 20 ms."""
+    env = environment(tmp_path, execution_checkpointing_interval="20 ms", execution_checkpointing_min__pause="400 ms")
+    numbers(env).map(str).sink_to(FileSink.text(str(tmp_path / "out")))
+    client = env.execute_async("pauses")
+    wait_until(lambda: len(completed(client)) >= 4, "checkpoints")
+    client.cancel().result()
+    pauses = [after[0] - before[1] for before, after in pairwise(completed(client))]
+    assert all(pause > 200 for pause in pauses), pauses  # not 400: what is noted is some time behind what happened
+
+
+class Held(MapFunction):
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def map(self, value: Any) -> Any:
+        while self.file.exists():
+            time.sleep(0.005)
+        return str(value)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_as_many_checkpoints_are_in_flight_as_are_allowed(spark: SparkSession, tmp_path: Path, most: int) -> None:
+    hold, seconds = tmp_path / "hold", 1.5
+    more = {"execution_checkpointing_max__concurrent__checkpoints": most}
+    env = environment(tmp_path, execution_checkpointing_interval="150 ms", **more)
+    numbers(env).rebalance().map(Held(hold)).sink_to(FileSink.text(str(tmp_path / "out")))
+    client = env.execute_async("in flight")
+    wait_until(lambda: len(completed(client)) >= 2, "checkpoints")
+    hold.touch()
+    time.sleep(seconds)
+    before = {found[1] for found in completed(client)}
+    hold.unlink()
+    wait_until(lambda: len(completed(client)) >= len(before) + most + 1, "those that waited")
+    client.cancel().result()
+    later = [found for found in completed(client) if found[1] not in before]
+    opened = min(end for _, end in later)
+    assert sum(begin < opened - 300 for begin, _ in later) == most, later
+
+
+class Listening(MapFunction, CheckpointListener):
+    def __init__(self, heard: Note) -> None:
+        self.heard = heard
+
+    def open(self, runtime_context: Any) -> None:
+        self.where = runtime_context.get_index_of_this_subtask()
+
+    def map(self, value: Any) -> Any:
+        return str(value)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.heard.add(f"{self.where} {checkpoint_id}")
+
+
+def test_functions_of_every_level_and_subtask_hear_of_every_completed_checkpoint_in_order(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    heard = [Note(tmp_path / f"heard-{level}") for level in range(2)]
+    env = environment(tmp_path, 2)
+    first = numbers(env).rebalance().map(Listening(heard[0]))
+    first.rebalance().map(Listening(heard[1])).sink_to(FileSink.text(str(tmp_path / "out")))
+    client = env.execute_async("listening")
+    asked = [client.trigger_checkpoint().result() for _ in range(3)]
+    for note in heard:
+        for subtask in range(2):
+            words = [f"{subtask} {epoch}" for epoch in asked]
+            wait_until(lambda words=words, note=note: set(words) <= set(note.lines()), f"{words} in {note.path.name}")  # type: ignore[misc]
+    client.cancel().result()
+    for note in heard:
+        for subtask in range(2):
+            told = [int(line.split()[1]) for line in note.lines() if line.startswith(f"{subtask} ")]
+            assert told == sorted(set(told)), "in order, and each once"
+
+
+class Size(ProcessWindowFunction[Any, Any, Any, Any]):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield f"{context.window().start} {len(list(elements))}"
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_job_that_is_drained_fires_its_windows_before_it_ends_and_one_that_is_stopped_does_not(
+    spark: SparkSession, tmp_path: Path, drain: bool
+) -> None:
+    source = ControlledSource(tmp_path / "source", 10)
+    env = environment(tmp_path)
+    records = env.from_source(source, WatermarkStrategy.for_monotonous_timestamps(), "records").uid("records")
+    windows = records.key_by(lambda v: 0).window(TumblingEventTimeWindows.of(Time.seconds(1)))
+    windows.process(Size()).uid("windows").sink_to(FileSink.text(str(tmp_path / "out"))).uid("out")
+    client = env.execute_async("draining")
+    source.allow(0, 150)
+    wait_until(lambda: lines(tmp_path / "out") == ["0 100"], "the first window")
+    path = client.stop_with_savepoint(drain, str(tmp_path / "savepoints")).result()
+    client.get_job_execution_result().result()
+    assert lines(tmp_path / "out") == ["0 100", *(["1000 50"] if drain else [])]
+    assert savepoint.load(path).finished == drain
+
+
+class Counting(MapFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.seen = IntCounter()
+        runtime_context.add_accumulator("seen", self.seen)
+
+    def map(self, value: Any) -> Any:
+        self.seen.add(1)
+        return str(value)
+
+
+def test_accumulators_count_every_record_once_though_a_worker_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    env = mortal_environment(tmp_path)
+    source = DataGeneratorSource(lambda i: i, 1500, splits=2, rate_per_second=RATE)
+    stream = env.from_source(source, NONE, "numbers").uid("numbers").rebalance().map(Mortal(tmp_path))
+    stream.map(Counting()).sink_to(FileSink.text(str(tmp_path / "out")))
+    client = env.execute_async("counting")
+    result = client.get_job_execution_result().result()
+    assert result.get_accumulator_result("seen") == 1500
+    assert_was_killed(tmp_path, client)
