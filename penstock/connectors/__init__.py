@@ -28,6 +28,7 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(
         (
             "BucketAssigner",
+            "BulkFormat",
             "FileSink",
             "FileSource",
             "FileSourceBuilder",

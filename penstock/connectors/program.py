@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.common.java_text import java_text
+from penstock.common.terminal import end_line
 from penstock.errors import JobDefinitionError, ProtocolError
 from penstock.functions.connectors import (
     Committer,
@@ -274,6 +275,7 @@ class _PrintCommitter(Committer):
         self._printed_epoch = epoch
         lines = [line for committable in committables for line in committable.lines]
         if lines:
+            end_line()
             # One write, so that lines of other threads do not come between.
             sys.stdout.write("\n".join(lines) + "\n")
             sys.stdout.flush()

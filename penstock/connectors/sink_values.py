@@ -81,10 +81,10 @@ def to_batch(block: Block, schema: pa.Schema | None, sink: str) -> pa.RecordBatc
 def _plain_tuples(values: list[Any], schema: pa.Schema) -> pa.RecordBatch | None:
     """The common case, without a dict per value: plain tuples as long as the schema. None when it is another case, or
     when something does not fit, which the slow way then names."""
-    if set(map(type, values)) != {tuple} or set(map(len, values)) != {len(schema)}:
+    if set(map(type, values)) != {tuple} or len(values[0]) != len(schema):
         return None
     try:
-        columns = zip(zip(*values, strict=True), schema, strict=True)
+        columns = zip(zip(*values, strict=True), schema, strict=True)  # strict: all are as long as the first
         arrays = [exact_array(column, field.type) for column, field in columns]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
         return None
@@ -104,7 +104,9 @@ def _from_mappings(mappings: list[dict[str, Any]], schema: pa.Schema) -> pa.Reco
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, sink: str) -> pa.RecordBatch:
     if batch.schema.equals(schema, check_metadata=True):
         return batch
-    if batch.schema.names != schema.names:
+    # Columns of a tuple have places and no names: it may have become columns in an exchange.
+    of_a_tuple = batch.schema.names == [f"f{place}" for place in range(len(schema))]
+    if batch.schema.names != schema.names and not of_a_tuple:
         raise BadRecordError(
             f"{sink}: a batch with the columns {batch.schema.names} came, the sink writes {schema.names}. Select the "
             "columns before the sink, in this order."

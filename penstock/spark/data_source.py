@@ -15,7 +15,6 @@ import cloudpickle
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.common.time import now_ms
@@ -23,6 +22,7 @@ from penstock.errors import PenstockError
 from penstock.functions.connectors import Source, SplitRange
 from penstock.records import Block, Columns, SideRows
 from penstock.records.exact_arrays import exact_array
+from penstock.runtime.epochs.arrow_schema import arrow_schema
 
 FORMAT = "penstock"
 _BLOCK = 10_000
@@ -88,7 +88,7 @@ class _Reader(DataSourceStreamReader):
 
     def read(self, partition: _Range) -> Iterator[Any]:  # type: ignore[override]  # Spark hands back what `partitions` gave
         reader = self._source.create_reader()
-        arrow = to_arrow_schema(self._schema, timezone="UTC")  # of columns of instants, whatever the session's zone is
+        arrow = arrow_schema(self._schema, "UTC")  # of columns of instants, whatever the session's zone is
         try:
             for block in reader.read(partition.split, _BLOCK):
                 if isinstance(block, SideRows):  # a DataFrame has no side outputs

@@ -46,6 +46,8 @@ class SparkSink(Sink):
         totals.sink_to(SparkSink.parquet("file:///data/totals", schema=TOTAL)).uid("totals")
     """
 
+    commits_on_spark = True
+
     def __init__(self, name: str, write: Write, schema: pa.Schema | None) -> None:
         self._name, self._write = name, write
         self._schema = None if schema is None else instance("SparkSink: schema", schema, pa.Schema)
@@ -58,8 +60,8 @@ class SparkSink(Sink):
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> SparkSink:
-        """Exactly once: each epoch has the folder `penstock_epoch=<n>` below `path`, and a repeated write replaces it. Readers of
-        `path` see a column `penstock_epoch`; an epoch is whole when its folder holds `_SUCCESS`."""
+        """Exactly once: files of an epoch are named by it (`epoch-00000001-…`), and a repeated write replaces them. Readers of
+        `path` see the stream's columns and no other; files of an epoch appear one after the other."""
         _require(path, "SparkSink.parquet: no path is given")
         partitions = _partitions(partition_by, schema)
         return SparkSink("parquet", ParquetWrite(path, partitions, dict(options or {})), schema)
@@ -186,7 +188,7 @@ class _SparkCommitter(StagedCommitter):
             self._write(self._frame(staged), commit)
         except Exception as error:  # Spark's own, py4j's, or of the user's function
             # What Spark finds before it runs anything (columns, tables, options) it finds again.
-            kind = CommitRefusedError if isinstance(error, _refusing()) else PenstockError
+            kind = CommitRefusedError if isinstance(error, (*_refusing(), CommitRefusedError)) else PenstockError
             raise kind(
                 f"SparkSink({self._name}) {self.sink_id}: Spark could not write epoch {epoch}: {str(error)[:600]}. The epoch's "
                 "rows are in a checkpoint and are written at the next start: mend the table, or the sink's options, and start the "

@@ -6,15 +6,17 @@ be told from one of an epoch that was run again with other rows, after a job wen
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.errors import CommitRefusedError, PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EPOCH_COLUMN = "penstock_epoch"
 _LOOK_BACK = 1000  # commits of a table's history that are searched; only the newest of a sink is ever repeated
 
 
@@ -63,16 +65,93 @@ class AppendWrite:
 
 @dataclass(frozen=True, slots=True)
 class ParquetWrite:
-    """Each epoch replaces a folder of its own: a repeated commit changes nothing."""
+    """The files of an epoch are written aside, listed in a note, and moved into the table's folder: a repeated commit deletes
+    what the note names first. All that is ours is below `_penstock`, which readers of the table leave out."""
 
     path: str
     partition_by: tuple[str, ...]
     options: dict[str, str]
 
     def __call__(self, frame: DataFrame, commit: Commit) -> None:
+        files = _Files(frame.sparkSession, self.path.rstrip("/"))
+        epoch = f"epoch-{commit.epoch:08d}-{hashlib.sha256(commit.sink.encode()).hexdigest()[:8]}"
+        aside, note = f"{_OURS}/{epoch}", f"{_OURS}/{epoch}.json"
+        if not files.exists(_OURS) and files.exists_any("penstock_epoch=*"):
+            raise CommitRefusedError(
+                f"{self.path} has a folder penstock_epoch=… for each epoch, as an earlier version of Penstock wrote them, and a "
+                "table cannot be laid out in both ways: give the sink another path"
+            )
         writer = frame.write.mode("overwrite").options(**self.options)
         writer = writer.partitionBy(*self.partition_by) if self.partition_by else writer
-        writer.parquet(f"{self.path.rstrip('/')}/{EPOCH_COLUMN}={commit.epoch}")
+        writer.parquet(files.whole(aside))
+        if files.exists(note):  # a driver died here, or the epoch was run again from an older checkpoint
+            for name in json.loads(files.read(note))["files"]:
+                files.delete(name)
+        written = [name for name in files.below(aside) if name.endswith(".parquet")]
+        moves = {
+            name: _beside(name.removeprefix(f"{aside}/"), f"{epoch}-{n}") for n, name in enumerate(sorted(written))
+        }
+        files.write(note, json.dumps({"files": sorted(moves.values())}))
+        for name, target in moves.items():
+            files.move(name, target)
+        files.delete(aside)
+
+
+_OURS = "_penstock"
+
+
+def _beside(path: str, name: str) -> str:
+    folder, slash, _ = path.rpartition("/")
+    return f"{folder}{slash}{name}.parquet"
+
+
+class _Files:
+    """Files below a folder, by Hadoop's file systems: the same as Spark's own reads and writes go to. Names are relative."""
+
+    def __init__(self, session: SparkSession, root: str) -> None:
+        jvm: Any = session._jvm
+        self._path: Any = jvm.org.apache.hadoop.fs.Path
+        configuration = session._jsparkSession.sessionState().newHadoopConf()
+        self._fs = self._path(root).getFileSystem(configuration)
+        self._root = root
+        self._listed = str(self._fs.makeQualified(self._path(root)).toString())  # as listings name it
+
+    def whole(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def exists(self, name: str) -> bool:
+        return bool(self._fs.exists(self._path(self.whole(name))))
+
+    def exists_any(self, pattern: str) -> bool:
+        return bool(list(self._fs.globStatus(self._path(self.whole(pattern))) or []))
+
+    def below(self, name: str) -> Iterator[str]:
+        found = self._fs.listFiles(self._path(self.whole(name)), True)
+        while found.hasNext():
+            yield str(found.next().getPath().toString()).removeprefix(f"{self._listed}/")
+
+    def read(self, name: str) -> str:
+        stream = self._fs.open(self._path(self.whole(name)))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        stream = self._fs.create(self._path(self.whole(name)), True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def move(self, name: str, target: str) -> None:
+        to = self._path(self.whole(target))
+        self._fs.mkdirs(to.getParent())
+        if not self._fs.rename(self._path(self.whole(name)), to):
+            raise PenstockError(f"{self.whole(name)} could not be moved to {self.whole(target)}")
+
+    def delete(self, name: str) -> None:
+        self._fs.delete(self._path(self.whole(name)), True)
 
 
 @dataclass(frozen=True, slots=True)

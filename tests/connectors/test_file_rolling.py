@@ -26,7 +26,7 @@ from penstock.connectors.files import (
     RollingPolicy,
     committed_files,
 )
-from penstock.connectors.files.commit import FileCommitter, InputEnded
+from penstock.connectors.files.commit import FileCommitter, InputEnded, run_name
 from penstock.connectors.files.folders import DiskFolder, Folder, ObjectFolder, open_folder
 from penstock.connectors.files.rolling import RollRule, StagedFile, due
 from penstock.connectors.files.write_formats import ParquetWriteFormat, RowWriteFormat, TextEncoder
@@ -34,7 +34,9 @@ from penstock.errors import ConfigurationError
 from penstock.records import Columns, Rows
 from penstock.testing.contracts import stage
 from penstock.testing.contracts import writer_context as context
+from tests.connectors.test_file_sink import committer_of
 
+RUN = run_name("sink", "job")
 MINUTE = 60_000
 ENDED = InputEnded(job_id="job")
 
@@ -129,13 +131,13 @@ def _files(base: str) -> int:
 def test_what_waits_survives_checkpoints_and_drivers_and_is_then_one_file(base: str) -> None:
     sink = FileSink.text(base, rolling_policy=_policy())
     for epoch, value in enumerate(["aaa", "bbb", "ccc", "ddd"], start=1):
-        sink.create_committer("sink").commit(epoch, pickle.loads(pickle.dumps(stage(sink, epoch, [Rows([value])]))))
+        committer_of(sink).commit(epoch, pickle.loads(pickle.dumps(stage(sink, epoch, [Rows([value])]))))
         assert _lines(base) == (["aaa", "bbb", "ccc"] if epoch >= 3 else [])
     assert _files(base) == 1
-    assert [Path(path).name for path in committed_files(base)] == ["part-00000001-0000.txt"]
-    sink.create_committer("sink").commit(5, [ENDED])
+    assert [Path(path).name for path in committed_files(base)] == [f"part-00000001-0000-{RUN}.txt"]
+    committer_of(sink).commit(5, [ENDED])
     assert _lines(base) == ["aaa", "bbb", "ccc", "ddd"], "the end of the input ends all files"
-    assert open_folder(base).names(".staging/sink") == []
+    assert open_folder(base).names(f".staging/sink-{RUN}") == []
 
 
 def test_time_ends_a_file_at_a_commit_that_brings_nothing(base: str) -> None:
@@ -152,7 +154,7 @@ def test_time_ends_a_file_at_a_commit_that_brings_nothing(base: str) -> None:
     committer.commit(3, [])
     assert _lines(base) == ["a"]
     committer.commit(4, [])
-    assert open_folder(base).names("_commits") == ["1.json", "3.json"]
+    assert open_folder(base).names("_commits") == [f"1-{RUN}.json", f"3-{RUN}.json"]
 
 
 class _Crash(BaseException):
@@ -206,7 +208,7 @@ def test_a_commit_that_dies_at_any_change_is_healed_by_the_next_driver(
                 for item in stage(sink, epoch, [Rows([f"{epoch}-{subtask}-x"])], where=context(subtask=subtask))
             ]
             made += [ENDED] if number == 6 else []
-            dying = sink.create_committer("sink")
+            dying = committer_of(sink)
             assert isinstance(dying, FileCommitter)
             dying._folder = pickle.loads(pickle.dumps(dying._folder))
             _dying(dying._folder, at, after=after)
@@ -214,7 +216,7 @@ def test_a_commit_that_dies_at_any_change_is_healed_by_the_next_driver(
                 dying.commit(2 * number, made)
             except _Crash:
                 died += 1
-            successor = sink.create_committer("sink")
+            successor = committer_of(sink)
             successor.commit(2 * number, made)
             successor.discard_after(2 * number)
             seen = _lines(place)
@@ -253,18 +255,18 @@ def test_a_job_that_goes_back_takes_what_waited_then_and_not_what_waited_since(b
     sink = FileSink.text(base, rolling_policy=_policy(9))
 
     def run(epoch: int, value: str, attempt: str) -> None:
-        sink.create_committer("sink").commit(epoch, stage(sink, epoch, [Rows([value])], attempt=attempt))
+        committer_of(sink).commit(epoch, stage(sink, epoch, [Rows([value])], attempt=attempt))
 
     run(1, "one", "a")
     run(5, "a-5", "a")  # 8 bytes wait
     run(10, "a-10", "a")
-    sink.create_committer("sink").commit(15, [ENDED])
+    committer_of(sink).commit(15, [ENDED])
     assert _lines(base) == ["one", "a-5", "a-10"]
-    sink.create_committer("sink").discard_after(5)
+    committer_of(sink).discard_after(5)
     # 10 and 15 are of the history that was left: for every driver from now on, what is committed at 12 comes after 7.
     run(7, "b-7", "b")
     run(12, "b", "b")
-    sink.create_committer("sink").commit(13, [ENDED])
+    committer_of(sink).commit(13, [ENDED])
     assert _lines(base) == ["one", "a-5", "a-10", "b-7", "b"]
 
 
@@ -287,7 +289,7 @@ def test_compaction_joins_the_files_of_all_subtasks(base: str) -> None:
     strategy = FileCompactStrategy.builder().enable_compaction_on_checkpoint(2).set_num_compact_threads(2).build()
     builder = FileSink.for_row_format(base, Encoder.simple_string_encoder())
     sink = builder.enable_compact(strategy, FileCompactor.concat_file_compactor(b"--\n")).build()
-    committer = sink.create_committer("sink")
+    committer = committer_of(sink)
     for epoch in (1, 2):
         made = [stage(sink, epoch, [Rows([f"{epoch}{n}"])], where=context(subtask=n)) for n in range(3)]
         committer.commit(epoch, [part for parts in made for part in parts])
@@ -303,13 +305,13 @@ def test_joined_parquet_has_the_bytes_of_a_file_that_was_written_at_once(
     table = pa.table({"id": range(sum(cuts)), "name": [f"n{n % 7}" for n in range(sum(cuts))]}).combine_chunks()
     folder = tmp_path_factory.mktemp("joined")
     once, joined = FileSink.parquet(folder / "once"), FileSink.parquet(folder / "joined")
-    once.create_committer("sink").commit(9, stage(once, 1, [Columns(table.to_batches()[0])]))
+    committer_of(once).commit(9, stage(once, 1, [Columns(table.to_batches()[0])]))
     made: list[Any] = []
     start = 0
     for epoch, cut in enumerate(cuts, start=1):
         made += stage(joined, epoch, [Columns(table.slice(start, cut).to_batches()[0])])
         start += cut
-    joined.create_committer("sink").commit(9, made)
+    committer_of(joined).commit(9, made)
     (left,), (right,) = committed_files(folder / "once"), committed_files(folder / "joined")
     assert Path(left).read_bytes() == Path(right).read_bytes()
 
@@ -318,7 +320,7 @@ def test_joined_csv_has_one_header(tmp_path: Path) -> None:
     schema = pa.schema([("a\nb", pa.int64()), ("c", pa.string())])
     sink = FileSink.csv(tmp_path, schema)
     made = [*stage(sink, 1, [Rows([(1, "x")])]), *stage(sink, 2, [Rows([(2, "y\n")])])]
-    sink.create_committer("sink").commit(2, made)
+    committer_of(sink).commit(2, made)
     (path,) = committed_files(tmp_path)
     assert Path(path).read_bytes() == b'"a\nb","c"\n1,"x"\n2,"y\n"\n'
 
@@ -328,7 +330,7 @@ def test_files_with_other_columns_are_not_joined(tmp_path: Path) -> None:
     narrow = pa.RecordBatch.from_pylist([{"a": 1}])
     wide = pa.RecordBatch.from_pylist([{"a": 1, "b": 2}])
     made = [part for n, batch in enumerate([narrow, narrow, wide], 1) for part in stage(sink, n, [Columns(batch)])]
-    sink.create_committer("sink").commit(3, made)
+    committer_of(sink).commit(3, made)
     assert [pq.read_table(path).num_rows for path in committed_files(tmp_path)] == [2, 1]
 
 
@@ -337,9 +339,9 @@ def test_partitions_have_files_of_their_own_that_end_for_themselves(tmp_path: Pa
     sink = FileSink.csv(tmp_path, schema, partition_by=["page"], rolling_policy=_policy(25))
     for epoch in (1, 2, 3):
         rows = [(n, "long") for n in range(4)] + [(epoch, "short")]
-        sink.create_committer("sink").commit(epoch, stage(sink, epoch, [Rows(rows)]))
+        committer_of(sink).commit(epoch, stage(sink, epoch, [Rows(rows)]))
     assert {path.parent.name for path in tmp_path.rglob("part-*")} == {"page=long"}
-    sink.create_committer("sink").commit(4, [ENDED])
+    committer_of(sink).commit(4, [ENDED])
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("part-*"))[-1].startswith("page=short")
     assert sum(json.loads(path.read_text())["files"] != [] for path in (tmp_path / "_commits").iterdir()) >= 2
 
@@ -359,14 +361,14 @@ def test_names_and_buckets_are_given_as_in_pyflink(tmp_path: Path) -> None:
     )
     where = context()
     object.__setattr__(where, "processing_time", lambda: 1_700_000_000_000)
-    sink.create_committer("sink").commit(1, stage(sink, 1, [Rows(["a"])], where=where))
+    committer_of(sink).commit(1, stage(sink, 1, [Rows(["a"])], where=where))
     assert [path.relative_to(tmp_path) for path in tmp_path.rglob("orders*")] == [
-        Path("2023-11-14T22/orders-00000001-0000.log")
+        Path(f"2023-11-14T22/orders-00000001-0000-{RUN}.log")
     ]
     assert (names.get_part_prefix(), names.get_part_suffix()) == ("orders", ".log")
     plain = FileSink.text(tmp_path / "plain", partition_by=BucketAssigner.base_path_bucket_assigner())
-    plain.create_committer("sink").commit(1, stage(plain, 1, [Rows(["a"])]))
-    assert (tmp_path / "plain" / "part-00000001-0000.txt").exists()
+    committer_of(plain).commit(1, stage(plain, 1, [Rows(["a"])]))
+    assert (tmp_path / "plain" / f"part-00000001-0000-{RUN}.txt").exists()
 
 
 @pytest.mark.parametrize(
@@ -402,7 +404,7 @@ def test_a_file_of_a_manifest_from_before_there_were_rolling_files_is_read() -> 
 
 def test_committers_that_join_much_do_so_beside_the_next_epoch(tmp_path: Path) -> None:
     def committer(**options: Any) -> Committer:
-        return FileSink.text(tmp_path, **options).create_committer("sink")
+        return committer_of(FileSink.text(tmp_path, **options))
 
     assert committer(rolling_policy=_policy()).commits_beside_next_epoch
     assert not committer().commits_beside_next_epoch

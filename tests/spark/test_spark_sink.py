@@ -35,7 +35,7 @@ def staged(sink: SparkSink, folder: Path, epoch: int, values: list[Any]) -> tupl
     return committer, writer.prepare_commit()
 
 
-def test_a_job_writes_parquet_with_a_folder_for_each_epoch(
+def test_a_job_writes_parquet_with_files_for_each_epoch_and_no_column_of_its_own(
     spark: SparkSession, configuration: Configuration, tmp_path: Path
 ) -> None:
     configuration.set_string("penstock.epoch.max-records", "40")
@@ -43,9 +43,37 @@ def test_a_job_writes_parquet_with_a_folder_for_each_epoch(
     numbers = env.from_sequence(0, 99).map(lambda n: (n, None))
     numbers.sink_to(SparkSink.parquet(f"file://{tmp_path}/out", schema=SCHEMA)).uid("out")
     env.execute("to parquet")
-    rows = spark.read.parquet(f"file://{tmp_path}/out").collect()
-    assert sorted(row["n"] for row in rows) == list(range(100))
-    assert len({row["penstock_epoch"] for row in rows}) >= 3
+    table = spark.read.parquet(f"file://{tmp_path}/out")
+    assert table.columns == SCHEMA.names
+    assert sorted(row["n"] for row in table.collect()) == list(range(100))
+    assert len({path.name.split("-")[1] for path in (tmp_path / "out").glob("epoch-*.parquet")}) >= 3
+    assert [path.name for path in (tmp_path / "out" / "_penstock").iterdir() if path.is_dir()] == []
+
+
+def test_an_epoch_of_partitioned_parquet_that_is_run_again_with_other_rows_takes_the_place_of_the_first(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = SparkSink.parquet(f"file://{tmp_path}/out", schema=SCHEMA, partition_by=["n"])
+    committer, first = staged(sink, tmp_path, 1, [(1, None), (2, None), (3, None)])
+    committer.commit(1, first)
+    _, again = staged(sink, tmp_path, 1, [(3, None), (4, None)])
+    committer.commit(1, again)
+    table = spark.read.parquet(f"file://{tmp_path}/out")
+    assert sorted(table.columns) == sorted(SCHEMA.names)
+    assert sorted(row["n"] for row in table.collect()) == [3, 4]
+    other, third = sink.create_committer("other"), staged(sink, tmp_path, 1, [(5, None)])[1]
+    other.open(LocalStorage(tmp_path / "job"))
+    other.commit(1, third)
+    assert spark.read.parquet(f"file://{tmp_path}/out").count() == 3, (
+        "another sink's epoch of that number is another one"
+    )
+
+
+def test_a_folder_that_an_earlier_version_laid_out_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "out" / "penstock_epoch=1").mkdir(parents=True)
+    committer, output = staged(SparkSink.parquet(f"file://{tmp_path}/out", schema=SCHEMA), tmp_path, 1, [(1, None)])
+    with pytest.raises(PenstockError, match="give the sink another path"):
+        committer.commit(1, output)
 
 
 LARGE = [(n * 7919 % 100_003, NOON.replace(tzinfo=None) + datetime.timedelta(seconds=n)) for n in range(20_000)]

@@ -3,6 +3,7 @@
 from penstock.connectors.files.buckets import BucketAssigner
 from penstock.connectors.files.commit import committed_files
 from penstock.connectors.files.formats import ParquetFormat
+from penstock.connectors.files.formats import ReadFormat as BulkFormat
 from penstock.connectors.files.lines import StreamFormat, TextLineFormat
 from penstock.connectors.files.rolling import (
     DefaultRollingPolicy,
@@ -11,12 +12,19 @@ from penstock.connectors.files.rolling import (
     OnCheckpointRollingPolicy,
     RollingPolicy,
 )
-from penstock.connectors.files.sink import BulkFormatBuilder, FileSink, OutputFileConfig, RowFormatBuilder
+from penstock.connectors.files.sink import (
+    BulkFormatBuilder,
+    FileSink,
+    OutputFileConfig,
+    RowFormatBuilder,
+    StreamingFileSink,
+)
 from penstock.connectors.files.source import FileSource, FileSourceBuilder
 from penstock.connectors.files.tabular import CsvFormat, NdjsonFormat
 
 __all__ = [
     "BucketAssigner",
+    "BulkFormat",
     "BulkFormatBuilder",
     "CsvFormat",
     "DefaultRollingPolicy",
@@ -32,6 +40,7 @@ __all__ = [
     "RollingPolicy",
     "RowFormatBuilder",
     "StreamFormat",
+    "StreamingFileSink",
     "TextLineFormat",
     "committed_files",
 ]

@@ -1,12 +1,16 @@
 """The committing half of `FileSink`: which staged files make a file now, their places, and the list of what was committed.
 
 A commit that joins files or lets some wait writes down what it will do (`plan`) before it does any of it, so that one that is
-repeated does the same whatever the clock says. What waits is named in the list of the commit, `_commits/<epoch>.json`, whose
+repeated does the same whatever the clock says. What waits is named in the list of the commit, `_commits/<epoch>-<run>.json`, whose
 appearance is the end of the commit; staged files are deleted after it.
+
+Several jobs, one after the other or at once, may write into a folder: names of files, lists and staged files have the `run` in
+them, which stands for one sink of one job over all its restarts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -20,13 +24,14 @@ from penstock.connectors.files.folders import Folder, open_folder
 from penstock.connectors.files.rolling import RollRule, due
 from penstock.connectors.files.rolling import StagedFile as StagedFile  # manifests of before know it by this module
 from penstock.connectors.files.write_formats import WriteFormat
-from penstock.errors import FencedError, FileMissingError, StorageError
+from penstock.errors import FileMissingError, StorageError
 from penstock.functions.connectors import Committer
 
 _log = logging.getLogger("penstock")
 
 _COMMITS = "_commits"
 _STAGING = ".staging"
+_ADOPTED = "goes-on-from.json"
 _VERSION = 1
 
 
@@ -48,7 +53,7 @@ class _Plan:
 
 
 class FileCommitter(Committer):
-    """Puts staged files in their places, joined where the rule says so, then writes `_commits/<epoch>.json`.
+    """Puts staged files in their places, joined where the rule says so, then writes `_commits/<epoch>-<run>.json`.
 
     May die anywhere and be called again: a move that was done shows as a final file without a staged one. Neither
     of them means that output was lost, which is an error, unless the epoch's list shows that it had been committed
@@ -69,21 +74,38 @@ class FileCommitter(Committer):
         self._format = write_format
         self._rule = rule
         self._now = now_ms
-        self._staging = staging_folder(sink_id)
         self._before: tuple[int, dict[str, Any] | None] | None = None  # this committer's newest list, and its epoch
         # Joining what checkpoints have left takes its time; a plain move does not.
         self.commits_beside_next_epoch = rule.checkpoints != 1 or rule.across_subtasks
 
+    @property
+    def _staging(self) -> str:
+        return staging_folder(self._sink_id, self.job_id)
+
+    def adopt(self, job_id: str) -> None:
+        if job_id != self.job_id:
+            self._folder.write(f"{self._staging}/{_ADOPTED}", json.dumps({"job_id": job_id}).encode())
+
+    def _as(self, job_id: str) -> FileCommitter:
+        """The committer that the other job has, or had."""
+        other = FileCommitter(self._folder, self._sink_id, self._format, self._rule, now_ms=self._now)
+        other.job_id = job_id
+        return other
+
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:
         fresh = [item for item in committables if isinstance(item, StagedFile)]
+        if fresh and not self.job_id:  # without a driver, or inside another committer
+            self.job_id = fresh[0].job_id
+        if fresh and fresh[0].job_id != self.job_id:
+            # Of the checkpoint that this job starts from. The other job may have committed it, or is about to.
+            self._as(fresh[0].job_id).commit(epoch, committables)
+            return
         before = self._list_before(epoch)
         waiting = _waiting(before)
         ended = (before is not None and before.get("ended", False)) or len(fresh) < len(committables)
         if not fresh and not waiting:
             return
-        job_id = (fresh or waiting)[0].job_id
         manifest = self._manifest(epoch)
-        self._check_owner(manifest, job_id, epoch)
         plan = self._read_plan(epoch, fresh)
         if plan is None:
             if manifest is not None and self._is_done(manifest, fresh):
@@ -98,20 +120,18 @@ class FileCommitter(Committer):
         files = [self._publish(group, listed, epoch) for group in plan.groups]
         if files:
             self._folder.settle(file.final for file in files)
-        written = self._write_manifest(epoch, job_id, files, plan)
+        written = self._write_manifest(epoch, files, plan)
         self._drop_staged(plan)
         self._before = epoch, written
 
     def discard_after(self, epoch: int) -> None:
         behind = [path for staged_epoch, path in self._staged_files() if staged_epoch > epoch]
-        later = [
-            manifest for number in _epochs(self._folder) if number > epoch and (manifest := self._manifest(number))
-        ]
+        later = [manifest for number, manifest in self._own_lists(self.job_id) if number > epoch]
         if behind or later:
             self.still_mine()
         for manifest in later:  # the job has gone back behind these: what waits is what waited before them
-            if manifest["sink_id"] == self._sink_id and not manifest.get("left"):
-                self._write(_manifest_path(manifest["epoch"]), {**manifest, "waiting": [], "left": True})
+            if not manifest.get("left"):
+                self._write(self._manifest_path(manifest["epoch"]), {**manifest, "waiting": [], "left": True})
         for path in behind:
             self._folder.remove(path)
         self._before = None
@@ -179,10 +199,6 @@ class FileCommitter(Committer):
     def _move(self, file: StagedFile, listed: set[str]) -> None:
         staged, final = self._folder.address(file.staged), self._folder.address(file.final)
         there = self._folder.size(file.final)
-        if there is not None and self._folder.size(file.staged) is not None:
-            for manifest in _manifests(self._folder):
-                if any(entry["path"] == file.final for entry in manifest["files"]):
-                    self._check_owner(manifest, file.job_id, file.epoch)
         try:
             self._folder.move(file.staged, file.final)
         except FileMissingError as error:
@@ -198,20 +214,8 @@ class FileCommitter(Committer):
                 raise StorageError(
                     f"FileSink {self._sink_id}: cannot commit epoch {file.epoch}: the staged file {staged} is gone and "
                     f"{final} has {there} bytes instead of {file.size}. Something else wrote there; "
-                    "go back to a checkpoint before this epoch, with a folder of the sink's own."
+                    "go back to a checkpoint before this epoch."
                 ) from error
-
-    def _check_owner(self, manifest: dict[str, Any] | None, job_id: str, epoch: int) -> None:
-        if manifest is None:
-            return
-        owner, mine = (manifest["job_id"], manifest["sink_id"]), (job_id, self._sink_id)
-        if owner != mine:
-            raise FencedError(
-                f"FileSink {self._sink_id} of job {job_id}: cannot commit epoch {epoch} into "
-                f"{self._folder.address('').rstrip('/')}: "
-                f"epoch {manifest['epoch']} there was written by sink {owner[1]} of job {owner[0]} and would be "
-                "overwritten. Give every sink of every job a folder of its own, or empty this one."
-            )
 
     # ---------------------------------------------------------------- lists and plans
 
@@ -219,17 +223,34 @@ class FileCommitter(Committer):
         """The newest list before this epoch's, of this sink, in the history that the job is in."""
         if self._before is not None and self._before[0] < epoch:
             return self._before[1]
-        for number in reversed(_epochs(self._folder)):
-            if number < epoch:
-                manifest = self._manifest(number)
-                if manifest is not None and manifest["sink_id"] == self._sink_id and not manifest.get("left"):
+        adopted = self._folder.read(f"{self._staging}/{_ADOPTED}")
+        for job_id in (self.job_id, *([] if adopted is None else [json.loads(adopted)["job_id"]])):
+            for number, manifest in self._own_lists(job_id, newest_first=True):
+                if number < epoch and not manifest.get("left"):
                     self._before = number, manifest
                     return manifest
         self._before = -1, None
         return None
 
+    def _own_lists(self, job_id: str, *, newest_first: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The lists of this sink in a job. Those of earlier versions are known only by what is in them."""
+        run = run_name(self._sink_id, job_id)
+        for number, path in sorted(_lists(self._folder), reverse=newest_first):
+            if path.endswith((f"-{run}.json", f"/{number}.json")):
+                manifest = _read_manifest(self._folder, path)
+                if manifest is not None and (manifest["sink_id"], manifest["job_id"]) == (self._sink_id, job_id):
+                    yield number, manifest
+
+    def _manifest_path(self, epoch: int) -> str:
+        return f"{_COMMITS}/{epoch}-{run_name(self._sink_id, self.job_id)}.json"
+
     def _manifest(self, epoch: int) -> dict[str, Any] | None:
-        return _read_manifest(self._folder, epoch)
+        found = _read_manifest(self._folder, self._manifest_path(epoch))
+        if found is not None:
+            return found
+        older = _read_manifest(self._folder, f"{_COMMITS}/{epoch}.json")  # as earlier versions named it
+        mine = older is not None and (older["sink_id"], older["job_id"]) == (self._sink_id, self.job_id)
+        return older if mine else None
 
     def _is_done(self, manifest: dict[str, Any], fresh: list[StagedFile]) -> bool:
         names = {file.staged for file in fresh}
@@ -238,18 +259,18 @@ class FileCommitter(Committer):
             self._folder.size(name) is not None for name in names - waits
         )
 
-    def _write_manifest(self, epoch: int, job_id: str, files: Sequence[StagedFile], plan: _Plan) -> dict[str, Any]:
+    def _write_manifest(self, epoch: int, files: Sequence[StagedFile], plan: _Plan) -> dict[str, Any]:
         manifest = {
             "version": _VERSION,
             "epoch": epoch,
-            "job_id": job_id,
+            "job_id": self.job_id,
             "sink_id": self._sink_id,
             "files": [{"path": file.final, "rows": file.rows, "size": file.size} for file in files],
             "staged": plan.staged,
             "waiting": [asdict(file) for file in plan.waiting],
             "ended": plan.ended,
         }
-        self._write(_manifest_path(epoch), manifest)
+        self._write(self._manifest_path(epoch), manifest)
         return manifest
 
     def _write(self, path: str, content: dict[str, Any]) -> None:
@@ -276,7 +297,11 @@ class FileCommitter(Committer):
     def _drop_staged(self, plan: _Plan) -> None:
         """What is still staged for epochs that are now committed was joined, or left by attempts that failed."""
         waits = {file.staged for file in plan.waiting}
-        epochs = {file.epoch for group in plan.groups for file in group} | {file.epoch for file in plan.waiting}
+        published = [file for group in plan.groups for file in group]
+        epochs = {file.epoch for file in published} | {file.epoch for file in plan.waiting}
+        for file in published:
+            if not file.staged.startswith(f"{self._staging}/"):  # of the job that this one goes on from
+                self._folder.remove(file.staged)
         for epoch, path in self._staged_files():
             if path not in waits and (epoch in epochs or "-joined-" in path):
                 self._folder.remove(path)
@@ -294,42 +319,40 @@ class FileCommitter(Committer):
 def committed_files(base: str | os.PathLike[str], *, after_epoch: int = 0) -> list[str]:
     """Full paths (urls, in an object store) of the files of all commits later than `after_epoch`, in their order."""
     folder = open_folder(base)
-    manifests = (manifest for manifest in _manifests(folder) if manifest["epoch"] > after_epoch)
+    lists = (_read_manifest(folder, path) for epoch, path in sorted(_lists(folder)) if epoch > after_epoch)
+    manifests = (manifest for manifest in lists if manifest is not None)
     paths = (entry["path"] for manifest in manifests for entry in manifest["files"])
     return [folder.address(path) for path in dict.fromkeys(paths)]
 
 
-def staging_folder(sink_id: str) -> str:
-    """The folder, below the sink's, for what a sink has written and not yet committed."""
+def run_name(sink_id: str, job_id: str) -> str:
+    """What the names of a sink's files have for the job: short, and another for every other job."""
+    return hashlib.sha256(f"{job_id}/{sink_id}".encode()).hexdigest()[:8]
+
+
+def staging_folder(sink_id: str, job_id: str) -> str:
+    """The folder, below the sink's, for what a sink of a job has written and not yet committed."""
     # A name of dots only would leave the folder.
-    return f"{_STAGING}/{quote(sink_id, safe='').replace('.', '%2E')}"
+    return f"{_STAGING}/{quote(sink_id, safe='').replace('.', '%2E')}-{run_name(sink_id, job_id)}"
 
 
 def _waiting(manifest: dict[str, Any] | None) -> list[StagedFile]:
     return [] if manifest is None else [StagedFile(**entry) for entry in manifest.get("waiting", ())]
 
 
-def _manifest_path(epoch: int) -> str:
-    return f"{_COMMITS}/{epoch}.json"
+def _lists(folder: Folder) -> Iterator[tuple[int, str]]:
+    """The epoch and the path of each list of a folder."""
+    for name in folder.names(_COMMITS):
+        epoch = name.removesuffix(".json").partition("-")[0]
+        if name.endswith(".json") and epoch.isdigit():
+            yield int(epoch), f"{_COMMITS}/{name}"
 
 
-def _epochs(folder: Folder) -> list[int]:
-    names = folder.names(_COMMITS)
-    return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
-
-
-def _manifests(folder: Folder) -> Iterator[dict[str, Any]]:
-    for epoch in _epochs(folder):
-        manifest = _read_manifest(folder, epoch)
-        if manifest is not None:
-            yield manifest
-
-
-def _read_manifest(folder: Folder, epoch: int) -> dict[str, Any] | None:
-    data = folder.read(_manifest_path(epoch))
+def _read_manifest(folder: Folder, name: str) -> dict[str, Any] | None:
+    data = folder.read(name)
     if data is None:
         return None
-    path = folder.address(_manifest_path(epoch))
+    path = folder.address(name)
     try:
         manifest: dict[str, Any] = json.loads(data)
     except ValueError as error:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.common.time import now_ms
 from penstock.connectors.files.buckets import Partitioning, Partitions
-from penstock.connectors.files.commit import FileCommitter, InputEnded, staging_folder
+from penstock.connectors.files.commit import FileCommitter, InputEnded, run_name, staging_folder
 from penstock.connectors.files.folders import Folder, open_folder
 from penstock.connectors.files.rolling import (
     FileCompactor,
@@ -42,7 +42,7 @@ Path: TypeAlias = str | os.PathLike[str]
 
 
 class OutputFileConfig:
-    """The names of a sink's files: `<prefix>-<epoch>-<subtask><suffix>`.
+    """The names of a sink's files: `<prefix>-<epoch>-<subtask>-<run><suffix>`.
 
     Example:
 
@@ -93,16 +93,17 @@ class OutputFileConfigBuilder:
 
 
 class FileSink(Sink):
-    """A file a checkpoint and subtask (and partition), `part-<epoch>-<subtask>.<extension>`, or larger ones: `rolling_policy` says
-    when a file ends, `compaction` joins files of all subtasks. None for an empty epoch.
+    """A file a checkpoint and subtask (and partition), `part-<epoch>-<subtask>-<run>.<extension>`, or larger ones: `rolling_policy`
+    says when a file ends, `compaction` joins files of all subtasks. None for an empty epoch.
 
-    Files appear whole and once, when a checkpoint that holds them is complete; `_commits/<epoch>.json` then lists
+    Files appear whole and once, when a checkpoint that holds them is complete; `_commits/<epoch>-<run>.json` then lists
     them (`committed_files` reads it). Work in progress is in `.staging`, which readers that skip names starting with
     `.` or `_` do not see; there it survives checkpoints and crashes until its file ends. The end of the input ends all files.
 
     `base_path` is a folder that the driver and all slots share and that renames atomically (a local disk or a POSIX mount), or a
-    url of an object store (`s3://bucket/folder`). A folder belongs to one sink of one job: files of another job
-    are never overwritten. A job that goes back to an older checkpoint replaces its own files of the epochs it repeats.
+    url of an object store (`s3://bucket/folder`). Other jobs may write there as well, and a job that is run
+    again adds its files: `<run>` stands for one sink of one job, over its restarts. A job that goes back to an older checkpoint
+    replaces its own files of the epochs it repeats.
 
     `partition_by` names columns (Hive-style folders `page=a`, the columns leave the file) or is a function from a value
     (a dict for a row of a columnar stream) to a folder name. Each partition of an epoch is an open file in the writer.
@@ -179,6 +180,15 @@ class FileSink(Sink):
 
     def create_committer(self, sink_id: str) -> Committer:
         return FileCommitter(self._folder, sink_id, self._file_format, self._rule)
+
+
+class StreamingFileSink(FileSink):
+    """FileSink under the name of PyFlink's older one, which programs hand to `add_sink`.
+
+    Example:
+
+        lines.add_sink(StreamingFileSink.for_row_format("/data/out", Encoder.simple_string_encoder()).build())
+    """
 
 
 class _FormatBuilder:
@@ -278,7 +288,8 @@ class _FileWriter(SinkWriter):
         self._suffix = sink._names.get_part_suffix() or f".{self._format.extension}"
         self._waits = sink._rule.checkpoints != 1
         self._context = context
-        self._staging = staging_folder(context.sink_id)
+        self._run = run_name(context.sink_id, context.job_id)
+        self._staging = staging_folder(context.sink_id, context.job_id)
         self._epoch = 0
         self._attempt = ""
         self._ended = False
@@ -316,7 +327,7 @@ class _FileWriter(SinkWriter):
 
     def _finished(self, folder: str, file: _OpenFile) -> StagedFile:
         size = file.finish()
-        name = f"{self._prefix}-{self._epoch:08d}-{self._context.subtask:04d}{self._suffix}"
+        name = f"{self._prefix}-{self._epoch:08d}-{self._context.subtask:04d}-{self._run}{self._suffix}"
         return StagedFile(
             job_id=self._context.job_id,
             epoch=self._epoch,

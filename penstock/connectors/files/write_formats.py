@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from penstock.common.serialization import BulkWriterFactory
 from penstock.connectors.sink_values import as_mapping, field_names, plain_schema, to_batch
 from penstock.errors import BadRecordError
 from penstock.records import Block, Columns
@@ -36,7 +37,7 @@ class FileEncoder(ABC):
         """Called instead of `finish` when the file is to be deleted."""
 
 
-class WriteFormat(ABC):
+class WriteFormat(BulkWriterFactory, ABC):
     """Immutable and picklable."""
 
     extension: str
