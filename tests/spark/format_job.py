@@ -27,6 +27,7 @@ def session(format: str, jars: str, folder: Path) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.jars": jars,
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
     }
     if format == "delta":
         conf["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"

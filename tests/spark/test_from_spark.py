@@ -92,6 +92,44 @@ def test_a_windowed_aggregate_over_a_spark_stream_is_exact(
     assert got == expected
 
 
+_NESTED = (
+    "n",
+    "map('a', n, 'b', cast(null as long)) facts",
+    "named_struct('city', 'Ulm', 'at', timestamp_millis(n)) place",
+    "array(named_struct('m', map(n, array(named_struct('x', n))))) deep",
+    "timestamp_micros(1700000000123456 + n) instant",
+    "cast('2024-02-29 12:30:00' as timestamp_ntz) local",
+    "date '2024-02-29' day",
+    "cast(n as decimal(9, 2)) price",
+    "cast('x' as binary) raw",
+)
+
+
+def _plain(value: Any) -> Any:
+    """Rows of PySpark's and of Penstock's, by their fields, deep down; with the classes of all else."""
+    if hasattr(value, "asDict") or hasattr(value, "as_dict"):
+        fields = value.asDict() if hasattr(value, "asDict") else value.as_dict()
+        return {"row": {name: _plain(field) for name, field in fields.items()}}
+    if isinstance(value, list):
+        return [_plain(element) for element in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return type(value).__name__.replace("bytearray", "bytes"), value
+
+
+def test_values_are_those_that_pyspark_gives(spark: SparkSession, configuration: Configuration, tmp_path: Path) -> None:
+    """Maps are dicts, structs are rows, timestamps are bare; also behind an exchange and as columns again."""
+    spark.range(0, 20).selectExpr("id n").selectExpr(*_NESTED).write.parquet(f"{tmp_path}/in")
+    table = spark.read.parquet(f"{tmp_path}/in")
+    env = environment(configuration)
+    rows = env.from_spark(spark.readStream.schema(table.schema).parquet(f"{tmp_path}/in"), bounded=True)
+    again = rows.key_by(lambda row: row.n % 3).filter(lambda row: row.place.city == "Ulm" and row.facts["a"] == row.n)
+    with again.rebalance().map(lambda row: row).execute_and_collect() as results:
+        got = sorted(results, key=lambda row: row.n)
+    assert [_plain(row) for row in got] == [_plain(row) for row in table.orderBy("n").collect()]
+    assert got[0].instant.tzinfo is None
+
+
 class Fails(MapFunction):
     """So often at the same record: the second attempt fails before it has a checkpoint of its own."""
 

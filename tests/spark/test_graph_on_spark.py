@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,9 @@ def contents(folder: Path) -> dict[str, list[str]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
+    """By name, without what tells the files of one job from those of another."""
     return {
-        str(Path(file).relative_to(folder)): Path(file).read_bytes()
+        re.sub(r"-[0-9a-f]{8}(?=\.)", "", str(Path(file).relative_to(folder))): Path(file).read_bytes()
         for name in ("numbered", "again", "odd")
         for file in committed_files(str(folder / name))
     }

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyspark
@@ -17,12 +18,12 @@ from penstock.spark.sink_writes import Commit, delta_options
 from tests.servers.fixtures import unavailable
 from tests.servers.jars import ServerUnavailable, cache_folder, fetch
 from tests.servers.postgres import PostgresServer
+from tests.spark.table_job import expected
 from tests.spark.test_spark_sink import SCHEMA, staged
 
 HERE = Path(__file__).parent
-_BUILT_FOR = (
-    "4.1"  # the jars of the lock files; they reach into Spark's inner classes, which change with its minor version
-)
+_SPARK = ".".join(pyspark.__version__.split(".")[:2])
+_ROOT = HERE.parents[1]
 
 
 def jars(name: str) -> list[Path]:
@@ -31,6 +32,25 @@ def jars(name: str) -> list[Path]:
     except ServerUnavailable as error:
         unavailable(error)
         raise
+
+
+def format_jars(name: str) -> str:
+    """A format's jars reach into Spark's inner classes, which change with its minor version: there is a lock file for each."""
+    if not (HERE / f"{name}-{_SPARK}.lock").exists():
+        pytest.skip(f"there is no {name} for Spark {_SPARK} on Maven Central yet")
+    return ",".join(map(str, jars(f"{name}-{_SPARK}")))
+
+
+def program(module: str, *words: str) -> str:
+    """What a program prints, in a Spark of its own: these formats are part of a session from its start."""
+    command = [sys.executable, "-m", f"tests.spark.{module}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=_environment(), check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(_ROOT)}
 
 
 @pytest.mark.spark
@@ -60,15 +80,8 @@ def test_jdbc_appends_and_repeats_an_epoch_that_is_committed_again(
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["delta", "iceberg"])
 def test_a_table_format_has_each_epoch_once(name: str, tmp_path: Path) -> None:
-    if not pyspark.__version__.startswith(_BUILT_FOR):
-        pytest.skip(
-            f"there is no {name} for Spark {pyspark.__version__} on Maven Central yet, and the newest fails in it"
-        )
-    command = [sys.executable, "-m", "tests.spark.format_job", name, ",".join(map(str, jars(name))), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {
+    printed = program("format_job", name, format_jars(name), str(tmp_path))
+    assert json.loads(printed.splitlines()[-1]) == {
         "an epoch": 1,
         "the same again": 1,
         "the next": 11,
@@ -76,6 +89,31 @@ def test_a_table_format_has_each_epoch_once(name: str, tmp_path: Path) -> None:
         "an epoch of the same number with other rows": 111,
         "and that again": 111,
     }
+
+
+@pytest.mark.spark
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", ["delta", "iceberg"])
+def test_a_job_from_a_table_to_a_table_whose_driver_is_killed_goes_on_and_is_exact(name: str, tmp_path: Path) -> None:
+    """`from_spark` and SparkSink of the format. The driver gets SIGKILL when the second table has some epochs; the next one
+    goes on from the job folder."""
+    words = (name, format_jars(name), str(tmp_path))
+    program("table_job", *words, "fill")
+    log = "totals/_delta_log/*.json" if name == "delta" else "lake/db/totals/metadata/snap-*.avro"
+    command = [sys.executable, "-m", "tests.spark.table_job", *words, "run"]
+    with (tmp_path / "driver.log").open("w") as output:
+        driver = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=_environment())
+        until = time.monotonic() + 120
+        while len(list(tmp_path.glob(log))) < 3 and driver.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        killed = driver.poll() is None
+        driver.kill()
+        driver.wait()
+    assert killed, (tmp_path / "driver.log").read_text()[-3000:]
+    before = json.loads(program("table_job", *words, "look").splitlines()[-1])
+    assert 0 < len(before) < len(expected()), "it was killed in the middle"
+    program("table_job", *words, "run")
+    assert json.loads(program("table_job", *words, "look").splitlines()[-1]) == expected()
 
 
 def test_an_append_to_delta_is_named_and_one_that_was_run_again_is_not_taken_for_the_old_one() -> None:
