@@ -30,11 +30,9 @@ _MODULES: Final = {
 }
 
 _NO_JAVA_OBJECT: Final = f"{_NO_JVM}, so there is no object of Java's behind it"
-_PICKLED: Final = "records without a declared type are pickled; declare types with Types.*"
 
 _NAMES: Final = {
     "AssignerWithPeriodicWatermarksWrapper": "write a WatermarkGenerator and use WatermarkStrategy.for_generator",
-    "BulkWriterFactory": "FileSink writes Parquet itself: FileSink.parquet",
     "CustomCheckpointStorage": "name a folder that every slot reaches: FileSystemCheckpointStorage",
     "CustomStateBackend": "choose HashMapStateBackend or EmbeddedRocksDBStateBackend",
     "CustomTrigger": "subclass penstock.datastream.window.Trigger",
@@ -46,16 +44,12 @@ _NAMES: Final = {
 
 _METHODS: Final = {
     "create_input": "InputFormats are Java's: use env.from_source(FileSource…), or " + _OWN_SOURCE,
-    "enable_force_avro": _PICKLED,
-    "enable_force_kryo": _PICKLED,
     "generate_sequence": "use env.from_sequence(start, end)",
     "get_java_function": _NO_JAVA_OBJECT,
     "get_java_memory_size": _NO_JAVA_OBJECT,
     "get_java_output_tag": _NO_JAVA_OBJECT,
     "get_java_slot_sharing_group": _NO_JAVA_OBJECT,
     "get_java_type_info": f"{_NO_JAVA_OBJECT}; what Penstock uses is TypeInformation.to_arrow",
-    "register_cached_file": "put the file where every slot reaches it and open it in open(), or ship it with Spark "
-    "(spark.files) and find it with SparkFiles",
     "to_j_row_kind": _NO_JAVA_OBJECT,
 }
 

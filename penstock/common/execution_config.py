@@ -29,8 +29,8 @@ class ExecutionConfig(Explaining):
         self._set: dict[str, Any] = {}  # by configuration key
         self._parallelism = self.PARALLELISM_DEFAULT
         self._closure_cleaner = True
+        self._force_kryo = self._force_avro = False
         self._snapshot_compression = False
-        self._latency_tracking_interval = 0
         self._task_cancellation_interval = 30_000
         self._task_cancellation_timeout = 180_000
 
@@ -170,12 +170,13 @@ class ExecutionConfig(Explaining):
         return self._closure_cleaner
 
     def get_latency_tracking_interval(self) -> int:
-        """The value of `set_latency_tracking_interval`; it has no effect."""
-        return self._latency_tracking_interval
+        """The value of `set_latency_tracking_interval`, in milliseconds; 0: off."""
+        return self._get(JobOptions.LATENCY_INTERVAL)
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
-        """Accepted without effect: latency from every source to every sink is measured for each epoch."""
-        self._latency_tracking_interval = interval
+        """Pipelined: sources send a latency marker so often, in milliseconds; 0 or less: none, the default. How long they take to
+        every operator is in the REST API and on the page. In epochs there are none: the epoch is the marker."""
+        self._set[JobOptions.LATENCY_INTERVAL.key] = max(0, interval)
         return self
 
     def get_task_cancellation_interval(self) -> int:
@@ -198,21 +199,33 @@ class ExecutionConfig(Explaining):
         self._task_cancellation_timeout = timeout
         return self
 
+    def enable_force_kryo(self) -> ExecutionConfig:
+        """Accepted without effect: declared types travel as Arrow, all others are pickled."""
+        self._force_kryo = True
+        return self
+
     def disable_force_kryo(self) -> ExecutionConfig:
-        """Does nothing: Java's serializers, which it would turn off, are not here."""
+        """Accepted without effect: declared types travel as Arrow, all others are pickled."""
+        self._force_kryo = False
         return self
 
     def is_force_kryo_enabled(self) -> bool:
-        """Always False: there are none of Java's serializers here."""
-        return False
+        """The value as set; it has no effect."""
+        return self._force_kryo
+
+    def enable_force_avro(self) -> ExecutionConfig:
+        """Accepted without effect: declared types travel as Arrow, all others are pickled."""
+        self._force_avro = True
+        return self
 
     def disable_force_avro(self) -> ExecutionConfig:
-        """Does nothing: Java's serializers, which it would turn off, are not here."""
+        """Accepted without effect: declared types travel as Arrow, all others are pickled."""
+        self._force_avro = False
         return self
 
     def is_force_avro_enabled(self) -> bool:
-        """Always False: there are none of Java's serializers here."""
-        return False
+        """The value as set; it has no effect."""
+        return self._force_avro
 
     def get_default_kryo_serializer_classes(self) -> dict[str, str]:
         """Always empty: there are none of Java's serializers here."""

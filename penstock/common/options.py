@@ -95,9 +95,14 @@ class JobOptions:
         "pipeline.auto-watermark-interval", DurationMs(), 200,
         "pipelined: how often periodic watermarks are made and idleness is looked for; 0: never. "
         "`get_config().set_auto_watermark_interval` sets it")
+    LATENCY_INTERVAL = ConfigOption(
+        "metrics.latency.interval", DurationMs(), 0,
+        "pipelined: how often sources send a latency marker; 0: never. `get_config().set_latency_tracking_interval` sets it",
+        otherwise="off")
     BUFFER_TIMEOUT = ConfigOption(
         "execution.buffer-timeout.interval", DurationMs(), None,
-        "pipelined: what tasks have made leaves after this long at the latest; 0: at once. `env.set_buffer_timeout` sets it",
+        "pipelined: what tasks have made leaves after this long at the latest; 0: at once. `env.set_buffer_timeout` sets it, and "
+        "`DataStream.set_buffer_timeout` goes over it for one operator",
         otherwise="as soon as a task host has nothing else to do, see `penstock.pipelined.flush-gap`",
         older=("execution.buffer-timeout",))
     BUFFER_TIMEOUT_ENABLED = ConfigOption(
@@ -112,9 +117,21 @@ class JobOptions:
     GRANT_INTERVAL = ConfigOption(
         "penstock.pipelined.grant-interval", DurationMs(1), None, "pipelined: how often sources are asked what is new",
         otherwise="1.7 times the flush gap, at least 5 ms")
+    SLOTS_TIMEOUT = ConfigOption(
+        "penstock.pipelined.slots-timeout", DurationMs(), None,
+        "pipelined: a job that has run before, and for which Spark has too few free task slots now, waits so long for them, then "
+        "fails. Waiting is no failure for its restart strategy",
+        otherwise="as long as it takes; with `penstock.rescale.auto.enabled` it goes on at a smaller parallelism after 20 s")
+    RECORD_SIZE = ConfigOption(
+        "penstock.record.max-size", MemoryBytes(1 << 20), 64 << 20,
+        "the bytes of one record on its way to another subtask, pickled: a larger one is an error, because Spark's exchange copies "
+        "it several times in the heap of a JVM. More needs more of `spark.driver.memory` and `spark.executor.memory`")
     IN_FLIGHT = ConfigOption(
         "penstock.pipelined.in-flight-memory", MemoryBytes(64 << 10), 8 << 20,
         "pipelined: bytes that have come to a task host and wait for its tasks; beyond that Spark holds the senders back")
+    ALIGNMENT = ConfigOption(
+        "penstock.pipelined.alignment-memory", MemoryBytes(0), 32 << 20,
+        "pipelined: bytes that wait behind an aligned barrier in the memory of a subtask; what comes beyond that waits in a file",)
     CACHE_DIR = ConfigOption(
         "penstock.cache.dir", Path(), None, "where cached streams are kept: driver and slots must reach it",
         otherwise="temporary folder")
@@ -219,6 +236,17 @@ class CheckpointingOptions:
         "execution.state-recovery.path", Path(), None,
         "start from this savepoint, or from a checkpoint's folder; see [savepoints](../howto/savepoints.md)",
         older=("execution.savepoint.path",))
+    FROM_LOCAL = ConfigOption(
+        "execution.state-recovery.from-local", BOOLEAN, False,
+        "pipelined: workers keep copies of the last checkpoint's state files on their machine, and restore from these; what is "
+        "missing or damaged there is read from the job folder. For checkpoints in an object store, or on a network's disk",
+        older=("state.backend.local-recovery",))
+    LOCAL_DIR = ConfigOption(
+        "taskmanager.state.local.root-dirs", Path(), None, "where local copies of state are kept: one folder",
+        otherwise="temporary folder")
+    LOCAL_SIZE = ConfigOption(
+        "penstock.state-recovery.local-size", MemoryBytes(1), 4 << 30,
+        "local copies of state that a job keeps on one machine; beyond that its storage is read")
     CLAIM = ConfigOption(
         "execution.state-recovery.claim-mode", Choice({"NO_CLAIM": False, "CLAIM": True}), False,
         "`NO_CLAIM`: the savepoint stays as it is; `CLAIM`: it becomes the job's, which deletes it when it is not needed any "

@@ -39,6 +39,10 @@ class DeserializationSchema(ABC):
         return Types.PICKLED_BYTE_ARRAY()
 
 
+class BulkWriterFactory:
+    """How a file of many records is written: what `ParquetBulkWriters` and `CsvBulkWriters` make for `FileSink.for_bulk_format`."""
+
+
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
     """Text in a character set. Bytes that are no text in it become U+FFFD, as in Flink."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.common.arrow_values import arrow_value, is_other, python_value
 from penstock.common.atomic_types import (
     BasicType,
     BasicTypeInfo,
@@ -179,13 +180,23 @@ class Types:
 
 
 class ArrowTypeInfo(TypeInformation):
-    """A type of Arrow's that has no other name here: decimals, lists, structs, timestamps with a zone …"""
+    """A type of Arrow's that has no other name here: decimals, lists, structs, timestamps with a zone … Maps are dicts, and
+    structs are rows."""
 
     def __init__(self, arrow_type: pa.DataType) -> None:
         self._arrow_type = arrow_type
 
     def to_arrow(self) -> pa.DataType | None:
         return self._arrow_type
+
+    def need_conversion(self) -> bool:
+        return is_other(self._arrow_type)
+
+    def to_internal_type(self, obj: Any) -> Any:
+        return arrow_value(obj, self._arrow_type)
+
+    def from_internal_type(self, obj: Any) -> Any:
+        return python_value(obj, self._arrow_type)
 
     def _structure(self) -> tuple[Any, ...]:
         return (self._arrow_type,)

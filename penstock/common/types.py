@@ -108,7 +108,7 @@ class Row:
         return item in (self._values if self._fields is None else self._fields)
 
     def __getitem__(self, item: int | slice | str) -> Any:
-        if isinstance(item, (int, slice)):
+        if type(item) is int or isinstance(item, (int, slice)):
             return self._values[item]
         return self._values[self._index_of(item)]
 
@@ -130,9 +130,11 @@ class Row:
     def __getattr__(self, item: str) -> Any:
         # Only reached for names that are not slots. Names with an underscore must fail at once: pickle and copy ask
         # for some of them before the slots are filled.
-        if item.startswith("_") or self._fields is None or item not in self._fields:
-            raise AttributeError(item)
-        return self._values[self._fields.index(item)]
+        if item[:1] != "_":
+            fields = self._fields
+            if fields is not None and item in fields:
+                return self._values[fields.index(item)]
+        raise AttributeError(item)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _create_row, (self._fields, tuple(self._values), self._row_kind)

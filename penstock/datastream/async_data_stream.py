@@ -40,7 +40,16 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Up to `capacity` requests run, however far behind the slowest is."""
+        """Up to `capacity` requests run, however far behind the slowest is.
+
+        Example:
+
+            class Asks(AsyncFunction):
+                async def async_invoke(self, value):
+                    return [value.upper()]
+
+            AsyncDataStream.unordered_wait(words, Asks(), Time.seconds(5))  # gives ["BE", "TO", "TO"]
+        """
         return AsyncDataStream.unordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
         )
@@ -56,6 +65,11 @@ class AsyncDataStream:
     ) -> DataStream:
         """Like `unordered_wait`; a request that `async_retry_strategy` calls failed is sent again until it succeeds,
         the strategy gives up or `timeout` is over.
+
+        Example:
+
+            retry = AsyncRetryStrategy.fixed_delay(3, 100, None, lambda error: isinstance(error, OSError))
+            AsyncDataStream.unordered_wait_with_retry(words, Echo(), Time.seconds(5), retry)  # gives ["be", "to", "to"]
         """
         return _apply(data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=False)
 
@@ -67,7 +81,12 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """A request is made only when it is less than `capacity` records ahead of the oldest unanswered one."""
+        """A request is made only when it is less than `capacity` records ahead of the oldest unanswered one.
+
+        Example:
+
+            AsyncDataStream.ordered_wait(words, Echo(), Time.seconds(5), capacity=10)  # gives ["be", "to", "to"]
+        """
         return AsyncDataStream.ordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
         )
@@ -83,6 +102,11 @@ class AsyncDataStream:
     ) -> DataStream:
         """Like `ordered_wait`; a request that `async_retry_strategy` calls failed is sent again until it succeeds, the
         strategy gives up or `timeout` is over.
+
+        Example:
+
+            retry = AsyncRetryStrategy.fixed_delay(3, 100, None, lambda error: isinstance(error, OSError))
+            AsyncDataStream.ordered_wait_with_retry(words, Echo(), Time.seconds(5), retry)  # gives ["be", "to", "to"]
         """
         return _apply(data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=True)
 

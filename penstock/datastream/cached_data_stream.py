@@ -74,7 +74,13 @@ class CachedDataStream(DataStream):
 
     def invalidate(self) -> None:
         """Delete what was kept. The stream can still be used: the next job that does computes and keeps it again. A program
-        that uses it already and has not run fails, because what it would read is gone."""
+        that uses it already and has not run fails, because what it would read is gone.
+
+        Example:
+
+            lengths = words.map(len).cache()
+            lengths.invalidate()
+        """
         if self._folder is not None:
             _delete(self._folder)
         self._folder = self._client = None

@@ -40,7 +40,12 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def get_checkpoint_path(self) -> str | None:
-        """The folder; None: the configuration says it."""
+        """The folder; None: the configuration says it.
+
+        Example:
+
+            FileSystemCheckpointStorage("/data/checkpoints").get_checkpoint_path()  # gives "/data/checkpoints"
+        """
 
     @abstractmethod
     def to_settings(self) -> dict[str, str]:
@@ -63,11 +68,21 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         return self._path
 
     def get_max_state_size(self) -> int:
-        """The largest snapshot in bytes that this storage takes."""
+        """The largest snapshot in bytes that this storage takes.
+
+        Example:
+
+            JobManagerCheckpointStorage(max_state_size=1_000_000).get_max_state_size()  # gives 1_000_000
+        """
         return self._max_state_size
 
     def get_savepoint_path(self) -> str | None:
-        """Always None: savepoints go where they are asked for, or to the environment's default savepoint directory."""
+        """Always None: savepoints go where they are asked for, or to the environment's default savepoint directory.
+
+        Example:
+
+            JobManagerCheckpointStorage().get_savepoint_path()  # gives None
+        """
         return None
 
     def to_settings(self) -> dict[str, str]:
@@ -107,15 +122,30 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return self._path
 
     def get_savepoint_path(self) -> str | None:
-        """Always None: savepoints go where they are asked for, or to the environment's default savepoint directory."""
+        """Always None: savepoints go where they are asked for, or to the environment's default savepoint directory.
+
+        Example:
+
+            FileSystemCheckpointStorage("/data/checkpoints").get_savepoint_path()  # gives None
+        """
         return None
 
     def get_min_file_size_threshold(self) -> int:
-        """The largest snapshot in bytes that is kept in the manifest instead of a file of its own."""
+        """The largest snapshot in bytes that is kept in the manifest instead of a file of its own.
+
+        Example:
+
+            FileSystemCheckpointStorage("/data/checkpoints").get_min_file_size_threshold()
+        """
         return self._DEFAULT_THRESHOLD if self._threshold < 0 else self._threshold
 
     def get_write_buffer_size(self) -> int:
-        """At least the threshold. No effect: a snapshot is written in one piece."""
+        """At least the threshold. No effect: a snapshot is written in one piece.
+
+        Example:
+
+            FileSystemCheckpointStorage("/data/checkpoints").get_write_buffer_size()
+        """
         return max(self._write_buffer_size, self.get_min_file_size_threshold())
 
     def to_settings(self) -> dict[str, str]:
@@ -150,71 +180,145 @@ class CheckpointConfig:
         self._storage: CheckpointStorage | None = None
 
     def is_checkpointing_enabled(self) -> bool:
-        """True once an interval was set or configured."""
+        """True once an interval was set or configured.
+
+        Example:
+
+            env.get_checkpoint_config().is_checkpointing_enabled()  # gives False
+        """
         return self.get_checkpoint_interval() > 0
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """The mode as set, or else as the default says: EXACTLY_ONCE."""
+        """The mode as set, or else as the default says: EXACTLY_ONCE.
+
+        Example:
+
+            env.get_checkpoint_config().get_checkpointing_mode()  # gives CheckpointingMode.EXACTLY_ONCE
+        """
         return CheckpointingMode[self._get(CheckpointingOptions.MODE)]
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """Chooses what a failure may do to a record: it counts once, at least once or at most once."""
+        """Chooses what a failure may do to a record: it counts once, at least once or at most once.
+
+        Example:
+
+            env.get_checkpoint_config().set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
+        """
         self._set[CheckpointingOptions.MODE.key] = checkpointing_mode.name
         return self
 
     def get_checkpoint_interval(self) -> int:
-        """The milliseconds between two checkpoints; -1 when checkpointing is off."""
+        """The milliseconds between two checkpoints; -1 when checkpointing is off.
+
+        Example:
+
+            env.enable_checkpointing(1000).get_checkpoint_config().get_checkpoint_interval()  # gives 1000
+        """
         interval = self._get(CheckpointingOptions.INTERVAL)
         return -1 if interval is None else interval
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
         """Turns checkpoints on: one is asked for this many milliseconds after the one before. Less than 10 ms is
         refused.
+
+        Example:
+
+            env.get_checkpoint_config().set_checkpoint_interval(1000)
         """
         return self._number(CheckpointingOptions.INTERVAL, "checkpoint interval", checkpoint_interval, _MINIMAL_MS)
 
     def get_checkpoint_timeout(self) -> int:
-        """The milliseconds after which a checkpoint that is not complete is given up."""
+        """The milliseconds after which a checkpoint that is not complete is given up.
+
+        Example:
+
+            env.get_checkpoint_config().get_checkpoint_timeout()  # gives 600_000
+        """
         return self._get(CheckpointingOptions.TIMEOUT)
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
-        """A checkpoint that is not complete after this long is given up."""
+        """A checkpoint that is not complete after this long is given up.
+
+        Example:
+
+            env.get_checkpoint_config().set_checkpoint_timeout(60_000)
+        """
         return self._number(CheckpointingOptions.TIMEOUT, "checkpoint timeout", checkpoint_timeout, _MINIMAL_MS)
 
     def get_min_pause_between_checkpoints(self) -> int:
-        """The least milliseconds between the end of a checkpoint and the start of the next."""
+        """The least milliseconds between the end of a checkpoint and the start of the next.
+
+        Example:
+
+            env.get_checkpoint_config().get_min_pause_between_checkpoints()  # gives 0
+        """
         return self._get(CheckpointingOptions.MIN_PAUSE)
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
-        """The least time between the end of a checkpoint and the start of the next."""
+        """The least time between the end of a checkpoint and the start of the next.
+
+        Example:
+
+            env.get_checkpoint_config().set_min_pause_between_checkpoints(500)
+        """
         return self._number(
             CheckpointingOptions.MIN_PAUSE, "minimum pause between checkpoints", min_pause_between_checkpoints, 0
         )
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """How many checkpoints may be under way at once."""
+        """How many checkpoints may be under way at once.
+
+        Example:
+
+            env.get_checkpoint_config().get_max_concurrent_checkpoints()  # gives 1
+        """
         return self._get(CheckpointingOptions.MAX_CONCURRENT)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Lets this many checkpoints be under way at once; at least 1."""
+        """Lets this many checkpoints be under way at once; at least 1.
+
+        Example:
+
+            env.get_checkpoint_config().set_max_concurrent_checkpoints(1)
+        """
         return self._number(
             CheckpointingOptions.MAX_CONCURRENT, "maximum of concurrent checkpoints", max_concurrent_checkpoints, 1
         )
 
     def is_fail_on_checkpointing_errors(self) -> bool:
-        """True if the first checkpoint that fails makes the job fail."""
+        """True if the first checkpoint that fails makes the job fail.
+
+        Example:
+
+            env.get_checkpoint_config().is_fail_on_checkpointing_errors()  # gives True
+        """
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
-        """Lets the first checkpoint that fails make the job fail; False tolerates any number."""
+        """Lets the first checkpoint that fails make the job fail; False tolerates any number.
+
+        Example:
+
+            env.get_checkpoint_config().set_fail_on_checkpointing_errors(False)
+        """
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else _MAX_INT)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        """How many checkpoints may fail in a row before the job does."""
+        """How many checkpoints may fail in a row before the job does.
+
+        Example:
+
+            env.get_checkpoint_config().get_tolerable_checkpoint_failure_number()  # gives 0
+        """
         return self._get(CheckpointingOptions.TOLERABLE_FAILURES)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
-        """Lets this many checkpoints fail in a row before the job does."""
+        """Lets this many checkpoints fail in a row before the job does.
+
+        Example:
+
+            env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(3)
+        """
         return self._number(
             CheckpointingOptions.TOLERABLE_FAILURES,
             "number of tolerable checkpoint failures",
@@ -225,78 +329,161 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Says whether the checkpoints are kept when the job is cancelled."""
+        """Says whether the checkpoints are kept when the job is cancelled.
+
+        Example:
+
+            keep = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+            env.get_checkpoint_config().set_externalized_checkpoint_retention(keep)
+        """
         self._set[CheckpointingOptions.DELETE_ON_CANCEL.key] = retention_mode.name
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """The retention as set here, or else as the default says: RETAIN_ON_CANCELLATION."""
+        """The retention as set here, or else as the default says: RETAIN_ON_CANCELLATION.
+
+        Example:
+
+            env.get_checkpoint_config().get_externalized_checkpoint_retention()
+        """
         option = CheckpointingOptions.DELETE_ON_CANCEL
         values = self._all()
         name = next((values[key] for key in option.keys if key in values), "RETAIN_ON_CANCELLATION")
         return ExternalizedCheckpointRetention[name.strip().upper()]
 
     def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
-        """The name of `set_externalized_checkpoint_retention` before Flink 2."""
+        """The name of `set_externalized_checkpoint_retention` before Flink 2.
+
+        Example:
+
+            keep = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+            env.get_checkpoint_config().enable_externalized_checkpoints(keep)
+        """
         return self.set_externalized_checkpoint_retention(cleanup_mode)
 
     def set_externalized_checkpoint_cleanup(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
-        """The name of `set_externalized_checkpoint_retention` before Flink 2."""
+        """The name of `set_externalized_checkpoint_retention` before Flink 2.
+
+        Example:
+
+            keep = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+            env.get_checkpoint_config().set_externalized_checkpoint_cleanup(keep)
+        """
         return self.set_externalized_checkpoint_retention(cleanup_mode)
 
     def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointRetention:
-        """The name of `get_externalized_checkpoint_retention` before Flink 2."""
+        """The name of `get_externalized_checkpoint_retention` before Flink 2.
+
+        Example:
+
+            env.get_checkpoint_config().get_externalized_checkpoint_cleanup()
+        """
         return self.get_externalized_checkpoint_retention()
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """False only after NO_EXTERNALIZED_CHECKPOINTS was set."""
+        """False only after NO_EXTERNALIZED_CHECKPOINTS was set.
+
+        Example:
+
+            env.get_checkpoint_config().is_externalized_checkpoints_enabled()
+        """
         return (
             self.get_externalized_checkpoint_retention()
             is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
         )
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Whether barriers overtake records; False unless it was set."""
+        """Whether barriers overtake records; False unless it was set.
+
+        Example:
+
+            env.get_checkpoint_config().is_unaligned_checkpoints_enabled()  # gives False
+        """
         return self._get(CheckpointingOptions.UNALIGNED)
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
         """Lets barriers overtake records, which become part of the checkpoint: it completes under back pressure. In
-        pipelined jobs; epochs align. Savepoints are aligned, as in Flink."""
+        pipelined jobs; epochs align. Savepoints are aligned, as in Flink.
+
+        Example:
+
+            env.get_checkpoint_config().enable_unaligned_checkpoints()
+        """
         CheckpointingOptions.UNALIGNED.set(self._set, enabled)
         return self
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
-        """Takes `enable_unaligned_checkpoints` back."""
+        """Takes `enable_unaligned_checkpoints` back.
+
+        Example:
+
+            env.get_checkpoint_config().disable_unaligned_checkpoints()
+        """
         return self.enable_unaligned_checkpoints(False)
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
-        """The value of `set_aligned_checkpoint_timeout`; it has no effect."""
+        """The value of `set_aligned_checkpoint_timeout`; it has no effect.
+
+        Example:
+
+            env.get_checkpoint_config().get_aligned_checkpoint_timeout().to_millis()  # gives 0
+        """
         return self._aligned_timeout
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
-        """Accepted without effect: barriers that may overtake do so at once."""
+        """Accepted without effect: barriers that may overtake do so at once.
+
+        Example:
+
+            env.get_checkpoint_config().set_aligned_checkpoint_timeout(Duration.of_seconds(10))
+        """
         self._aligned_timeout = alignment_timeout
         return self
 
     def get_alignment_timeout(self) -> Duration:
-        """Flink's older name of `get_aligned_checkpoint_timeout`."""
+        """Flink's older name of `get_aligned_checkpoint_timeout`.
+
+        Example:
+
+            env.get_checkpoint_config().get_alignment_timeout().to_millis()  # gives 0
+        """
         return self.get_aligned_checkpoint_timeout()
 
     def set_alignment_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
-        """Accepted without effect: Flink's older name of `set_aligned_checkpoint_timeout`."""
+        """Accepted without effect: Flink's older name of `set_aligned_checkpoint_timeout`.
+
+        Example:
+
+            env.get_checkpoint_config().set_alignment_timeout(Duration.of_seconds(10))
+        """
         return self.set_aligned_checkpoint_timeout(alignment_timeout)
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """The value of `set_force_unaligned_checkpoints`; it has no effect."""
+        """The value of `set_force_unaligned_checkpoints`; it has no effect.
+
+        Example:
+
+            env.get_checkpoint_config().is_force_unaligned_checkpoints()  # gives False
+        """
         return self._force_unaligned
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
-        """Accepted without effect: loops need no special permission."""
+        """Accepted without effect: loops need no special permission.
+
+        Example:
+
+            env.get_checkpoint_config().set_force_unaligned_checkpoints()
+        """
         self._force_unaligned = force_unaligned_checkpoints
         return self
 
     def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
-        """Goes over `execution.checkpointing.dir` and `penstock.checkpoint.inline-threshold`."""
+        """Goes over `execution.checkpointing.dir` and `penstock.checkpoint.inline-threshold`.
+
+        Example:
+
+            env.get_checkpoint_config().set_checkpoint_storage(FileSystemCheckpointStorage("/data/checkpoints"))
+        """
         if not isinstance(storage, CheckpointStorage):
             raise ConfigurationError(f"The checkpoint storage must be a CheckpointStorage, not {storage!r}")
         self._storage = storage
@@ -305,11 +492,20 @@ class CheckpointConfig:
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
         """Writes checkpoints to this folder or URL, as `set_checkpoint_storage(FileSystemCheckpointStorage(path))`
         does.
+
+        Example:
+
+            env.get_checkpoint_config().set_checkpoint_storage_dir("/data/checkpoints")
         """
         return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
 
     def get_checkpoint_storage(self) -> CheckpointStorage | None:
-        """The storage that was set here; None if the configuration decides."""
+        """The storage that was set here; None if the configuration decides.
+
+        Example:
+
+            env.get_checkpoint_config().get_checkpoint_storage()
+        """
         return self._storage
 
     def to_settings(self) -> dict[str, str]:
@@ -317,7 +513,12 @@ class CheckpointConfig:
         return {**self._set, **({} if self._storage is None else self._storage.to_settings())}
 
     def configure(self, configuration: Configuration) -> None:
-        """Takes over what a configuration says of checkpoints, as `env.configure` does: it goes over what was set here before."""
+        """Takes over what a configuration says of checkpoints, as `env.configure` does: it goes over what was set here before.
+
+        Example:
+
+            env.get_checkpoint_config().configure(Configuration.from_dict({"execution.checkpointing.interval": "1 s"}))
+        """
         given = configuration.to_dict()
         for option in options_of(CheckpointingOptions):
             if any(key in given for key in option.keys):

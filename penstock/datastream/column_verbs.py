@@ -44,7 +44,12 @@ class ColumnVerbs:
         def _apply(self, name: str, operator: Operator, output_type: TypeInformation | None = None) -> DataStream: ...
 
     def select(self, *columns: str) -> DataStream:
-        """The columns of these names, in this order (not in PyFlink's DataStream). Records become named Rows."""
+        """The columns of these names, in this order (not in PyFlink's DataStream). Records become named Rows.
+
+        Example:
+
+            clicks.select("user", "amount")  # gives [Row(user="ann", amount=3), Row(user="bob", amount=4)]
+        """
         if not columns or not all(isinstance(name, str) for name in columns):
             raise JobDefinitionError(
                 f"select takes the names of columns, as in select('user', 'amount'), not {columns}"
@@ -60,7 +65,13 @@ class ColumnVerbs:
 
     def with_column(self, name: str, expression: pc.Expression) -> DataStream:
         """Add a column computed from the others, or replace the one of this name (not in PyFlink's DataStream):
-        `with_column("net", pc.field("gross") - pc.field("tax"))`. Records become named Rows."""
+        `with_column("net", pc.field("gross") - pc.field("tax"))`. Records become named Rows.
+
+        Example:
+
+            doubled = clicks.select("amount").with_column("double", pc.field("amount") * 2)
+            doubled  # gives [Row(amount=3, double=6), Row(amount=4, double=8)]
+        """
         if not isinstance(expression, pc.Expression):
             raise JobDefinitionError(f"with_column takes a name and a pyarrow.compute Expression, not {expression!r}")
         made = _type_over(self._type, expression, "with_column")
@@ -82,6 +93,13 @@ class ColumnVerbs:
         `output_type` is a row or tuple type, or an Arrow schema; a result with other columns is an error. A result of as
         many rows keeps their timestamps, row by row; otherwise return `(batch, timestamps)`. How a stream is cut into
         blocks is not specified: the result for a row must not depend on the others. See `MapBatchesFunction`.
+
+        Example:
+
+            def totals(batch):
+                return pa.record_batch({"amount": pc.multiply(batch.column("amount"), 100)})
+
+            clicks.map_batches(totals, pa.schema([("amount", pa.int64())]))  # gives [Row(amount=300), Row(amount=400)]
         """
         if inspect.isclass(func) or not (callable(func) or isinstance(func, MapBatchesFunction)):
             raise JobDefinitionError(

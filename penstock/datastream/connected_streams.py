@@ -63,7 +63,12 @@ class ConnectedStreams:
         key_selector2: Callable[[Any], Any] | KeySelector | str | list[str],
         key_type: TypeInformation | None = None,
     ) -> ConnectedStreams:
-        """Records of both streams with equal keys meet in one subtask and share the state of their key."""
+        """Records of both streams with equal keys meet in one subtask and share the state of their key.
+
+        Example:
+
+            pairs.connect(words).key_by(lambda pair: pair[0], lambda word: word[0])
+        """
         return ConnectedStreams(
             self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
         )
@@ -71,6 +76,17 @@ class ConnectedStreams:
     def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
         """Calls `map1` for each record of the first stream and `map2` for each of the second; a result of None is
         dropped.
+
+        Example:
+
+            class Lengths(CoMapFunction):
+                def map1(self, value):
+                    return len(value)
+
+                def map2(self, value):
+                    return value[1]
+
+            words.connect(pairs).map(Lengths())  # gives [1, 2, 2, 2, 2, 3]
         """
         if not isinstance(func, CoMapFunction):
             raise JobDefinitionError(f"map of connected streams takes a CoMapFunction, not {what(func)}")
@@ -79,6 +95,17 @@ class ConnectedStreams:
     def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
         """Calls `flat_map1` for each record of the first stream and `flat_map2` for each of the second, and emits what
         they yield.
+
+        Example:
+
+            class Letters(CoFlatMapFunction):
+                def flat_map1(self, value):
+                    yield from value
+
+                def flat_map2(self, value):
+                    yield value[0]
+
+            words.connect(pairs).flat_map(Letters())  # gives ["a", "a", "b", "b", "e", "o", "o", "t", "t"]
         """
         if not isinstance(func, CoFlatMapFunction):
             raise JobDefinitionError(f"flat_map of connected streams takes a CoFlatMapFunction, not {what(func)}")
@@ -89,6 +116,17 @@ class ConnectedStreams:
     ) -> DataStream:
         """Runs a CoProcessFunction, or a KeyedCoProcessFunction if both streams are keyed: both sides of a key then
         share state and timers. A keyed function on streams without keys is refused.
+
+        Example:
+
+            class Merge(CoProcessFunction):
+                def process_element1(self, value, ctx):
+                    yield value
+
+                def process_element2(self, value, ctx):
+                    yield value[0]
+
+            words.connect(pairs).process(Merge())  # gives ["a", "a", "b", "be", "to", "to"]
         """
         if not isinstance(func, (CoProcessFunction, KeyedCoProcessFunction)):
             raise JobDefinitionError(
@@ -149,6 +187,19 @@ class BroadcastConnectedStream:
     ) -> DataStream:
         """Runs a BroadcastProcessFunction, or a KeyedBroadcastProcessFunction if the stream is keyed. Every subtask
         sees all broadcast records and may write broadcast state only for them; the other kind of function is refused.
+
+        Example:
+
+            rules = MapStateDescriptor("rules", Types.STRING(), Types.INT())
+
+            class Applies(BroadcastProcessFunction):
+                def process_broadcast_element(self, value, ctx):
+                    ctx.get_broadcast_state(rules).put(value, 1)
+
+                def process_element(self, value, ctx):
+                    yield value
+
+            pairs.connect(words.broadcast(rules)).process(Applies())  # gives [("a", 1), ("a", 3), ("b", 2)]
         """
         stream, broadcast = self._stream, self._broadcast._stream
         keyed = isinstance(stream, KeyedStream)

@@ -115,7 +115,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return self._origins[0].node
 
     def get_name(self) -> str:
-        """The name of the operator this stream comes from. A union and a keyed stream have none: JobDefinitionError."""
+        """The name of the operator this stream comes from. A union and a keyed stream have none: JobDefinitionError.
+
+        Example:
+
+            words.map(len).name("lengths").get_name()  # gives "lengths"
+        """
         return self._node.name
 
     def _repr_html_(self) -> str:
@@ -127,7 +132,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return table(f"{type(self).__name__}{shape}", ("operator", "kind", "uid", "parallelism", "type"), rows)
 
     def set_max_parallelism(self, max_parallelism: int) -> DataStream[Record]:
-        """Bounds the parallelism of this operator. The number of key groups is the job's: `env.set_max_parallelism`."""
+        """Bounds the parallelism of this operator. The number of key groups is the job's: `env.set_max_parallelism`.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).sum(1).set_max_parallelism(256)
+        """
         if max_parallelism < 1:
             raise JobDefinitionError(
                 f"{self._node.where}: the max parallelism must be at least 1, not {max_parallelism}"
@@ -141,32 +151,64 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return self
 
     def force_non_parallel(self) -> DataStream[Record]:
-        """One subtask, now and after every rescaling."""
+        """One subtask, now and after every rescaling.
+
+        Example:
+
+            words.map(len).force_non_parallel()
+        """
         return self.set_parallelism(1).set_max_parallelism(1)
 
     def set_buffer_timeout(self, timeout_millis: int) -> DataStream[Record]:
-        """Accepted without effect: records of all streams travel together; `env.set_buffer_timeout` is for all."""
+        """Pipelined: what this operator sends to other tasks leaves after so many milliseconds at the latest; 0: at once, -1: when
+        a block is full, or a watermark or a barrier takes it along. Otherwise as `env.set_buffer_timeout` has it for all.
+
+        Example:
+
+            words.map(len).set_buffer_timeout(5)
+        """
         if timeout_millis < -1:
             raise JobDefinitionError(
                 f"{self._node.where}: the buffer timeout must be -1 or more milliseconds, not {timeout_millis}"
             )
+        self._node.buffer_timeout_ms = timeout_millis
         return self
 
     def start_new_chain(self) -> DataStream[Record]:
-        """Starts a chain with this operator: it does not run in one task with the operators before it."""
+        """Starts a chain with this operator: it does not run in one task with the operators before it.
+
+        Example:
+
+            words.map(str.upper).map(len).start_new_chain()  # gives [2, 2, 2]
+        """
         self._node.head = True
         return self
 
     def get_type(self) -> TypeInformation | None:
-        """The declared type of the records; None if they are pickled Python objects."""
+        """The declared type of the records; None if they are pickled Python objects.
+
+        Example:
+
+            words.map(len, Types.INT()).get_type()  # gives Types.INT()
+        """
         return self._type
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment the stream was made from, and in which its program will run."""
+        """The environment the stream was made from, and in which its program will run.
+
+        Example:
+
+            words.get_execution_environment() is env  # gives True
+        """
         return self._env
 
     def get_execution_config(self) -> ExecutionConfig:
-        """The ExecutionConfig of the environment."""
+        """The ExecutionConfig of the environment.
+
+        Example:
+
+            words.get_execution_config().get_parallelism()  # gives 1
+        """
         return self._env.get_config()
 
     # ---------------------------------------------------------------- operators
@@ -221,7 +263,7 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
 
         Example:
 
-            numbers.map(lambda n: n * 2, output_type=Types.LONG())
+            numbers.map(lambda n: n * 2, output_type=Types.LONG())  # gives [2, 4, 6]
         """
         check_function(func, MapFunction, "map")
         return self._apply("Map", MapOperator(func, self._type), output_type)
@@ -243,14 +285,19 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
 
         Example:
 
-            lines.flat_map(lambda line: line.split(), output_type=Types.STRING())
+            lines.flat_map(lambda line: line.split(), output_type=Types.STRING())  # gives ["be", "be", "not", "or", "to"]
         """
         check_function(func, FlatMapFunction, "flat_map")
         return self._apply("FlatMap", FlatMapOperator(func, self._type), output_type)
 
     def filter(self, func: Callable[[Record], Any] | FilterFunction | pc.Expression) -> DataStream[Record]:
         """Keeps the records for which `func` is true: a function, or an expression over columns such as
-        `pc.field("amount") > 3` of pyarrow.compute, which is evaluated on whole blocks (false and null drop a record)."""
+        `pc.field("amount") > 3` of pyarrow.compute, which is evaluated on whole blocks (false and null drop a record).
+
+        Example:
+
+            words.filter(lambda word: word != "be")  # gives ["to", "to"]
+        """
         if isinstance(func, pc.Expression):
             return self._filter_columns(func)
         check_function(func, FilterFunction, "filter")
@@ -261,6 +308,15 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
     ) -> DataStream:
         """Runs a ProcessFunction: it sees the record's timestamp and the watermark, and may emit to side outputs. A
         KeyedProcessFunction is refused; it needs `key_by` before.
+
+        Example:
+
+            class Twice(ProcessFunction):
+                def process_element(self, value, ctx):
+                    yield value
+                    yield value
+
+            words.process(Twice())  # gives ["be", "be", "to", "to", "to", "to"]
         """
         if isinstance(func, KeyedProcessFunction):
             raise JobDefinitionError(
@@ -292,7 +348,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         *more_columns: str,
     ) -> KeyedStream[Record, Any]:
         """Keys by a function of the record or by column names: `key_by("user")`, `key_by("user", "page")`. Columns of a
-        columnar stream are read as columns; of other records they are fields, entries or attributes."""
+        columnar stream are read as columns; of other records they are fields, entries or attributes.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).sum(1)  # gives [("a", 1), ("a", 4), ("b", 2)]
+        """
         from penstock.datastream.keyed_stream import KeyedStream
 
         if isinstance(key_selector, str) and isinstance(key_type, str):
@@ -302,7 +363,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return KeyedStream(self._env, self._origins, self._type, selector, key_type)  # type: ignore[arg-type]
 
     def union(self, *streams: DataStream[Record]) -> DataStream[Record]:
-        """The records of all streams, of one type. Keys do not count: call key_by() after it."""
+        """The records of all streams, of one type. Keys do not count: call key_by() after it.
+
+        Example:
+
+            words.union(words.map(str.upper, Types.STRING()))  # gives ["BE", "TO", "TO", "be", "to", "to"]
+        """
         origins = list(self._origins)
         for stream in streams:
             if not isinstance(stream, DataStream):
@@ -335,7 +401,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
     def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
 
     def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
-        """Both streams into one function, which keeps them apart and may share state between them."""
+        """Both streams into one function, which keeps them apart and may share state between them.
+
+        Example:
+
+            words.connect(pairs).map(WordsAndPairs())
+        """
         from penstock.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 
         if isinstance(ds, BroadcastStream):
@@ -345,7 +416,13 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return ConnectedStreams(self, ds)
 
     def join(self, other_stream: DataStream) -> JoinedStreams:
-        """An inner join, window by window: `a.join(b).where(key).equal_to(key).window(assigner).apply(function)`."""
+        """An inner join, window by window: `a.join(b).where(key).equal_to(key).window(assigner).apply(function)`.
+
+        Example:
+
+            minute = TumblingEventTimeWindows.of(Time.minutes(1))
+            events.join(events).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(minute).apply(lambda a, b: (a[1], b[1]))
+        """
         from penstock.datastream.joined_streams import JoinedStreams
 
         return JoinedStreams(self, other_stream)
@@ -353,6 +430,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
     def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
         """Groups the records of both streams by key and window:
         `a.co_group(b).where(…).equal_to(…).window(…).apply(…)`.
+
+        Example:
+
+            minute = TumblingEventTimeWindows.of(Time.minutes(1))
+            grouped = events.co_group(events).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(minute)
+            grouped.apply(lambda left, right: [(len(list(left)), len(list(right)))])  # gives [(1, 1), (2, 2)]
         """
         from penstock.datastream.joined_streams import CoGroupedStreams
 
@@ -360,7 +443,15 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
 
     def iterate(self, max_wait_time_ms: int = 0) -> IterativeStream:
         """The start of a loop: what `close_with` is given comes through here again, an epoch later. When its input has
-        ended and nothing has come back for `max_wait_time_ms`, the iteration ends."""
+        ended and nothing has come back for `max_wait_time_ms`, the iteration ends.
+
+        Example:
+
+            loop = numbers.iterate()
+            smaller = loop.map(lambda n: n - 1)
+            loop.close_with(smaller.filter(lambda n: n > 0))
+            smaller.filter(lambda n: n == 0)  # gives [0, 0, 0]
+        """
         from penstock.datastream.iterative_stream import iterate
 
         return iterate(self, max_wait_time_ms)
@@ -371,9 +462,11 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
 
         Example:
 
-            late = OutputTag("late", Types.STRING())
-            main = stream.key_by(key).window(windows).side_output_late_data(late).process(count)
-            main.get_side_output(late).print()
+            late = OutputTag("late", Types.TUPLE([Types.STRING(), Types.LONG()]))
+            windows = TumblingEventTimeWindows.of(Time.minutes(1))
+            windowed = events.key_by(lambda e: e[0]).window(windows).side_output_late_data(late)
+            totals = windowed.reduce(lambda a, b: (a[0], a[1] + b[1]))
+            totals.get_side_output(late)  # gives []
         """
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(f"get_side_output takes an OutputTag, not {what(output_tag)}")
@@ -399,9 +492,8 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
 
         Example:
 
-            stream.assign_timestamps_and_watermarks(
-                WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5)).with_timestamp_assigner(my_assigner)
-            )
+            five_seconds = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))
+            pairs.assign_timestamps_and_watermarks(five_seconds.with_timestamp_assigner(SecondOfPair()))
         """
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise JobDefinitionError(
@@ -422,7 +514,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         )
 
     def project(self, *field_indexes: int) -> DataStream:
-        """The fields of a tuple stream at these positions, in this order; a field may be repeated or left out."""
+        """The fields of a tuple stream at these positions, in this order; a field may be repeated or left out.
+
+        Example:
+
+            pairs.project(1)  # gives [(1,), (2,), (3,)]
+        """
         if self._type is not None and not isinstance(self._type, TupleTypeInfo):
             raise JobDefinitionError(f"project works on streams of tuples, but this one is of {self._type}: use map()")
         positions: list[int] = []
@@ -445,7 +542,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[Record]:
         """Windows of `size` records of the whole stream; with `slide` one is opened every `slide` records. Only full
-        ones fire."""
+        ones fire.
+
+        Example:
+
+            numbers.count_window_all(3).reduce(lambda a, b: a + b)  # gives [6]
+        """
         from penstock.datastream.windowed_stream import count_windows
 
         return self.window_all(count_windows(size, slide))
@@ -453,6 +555,11 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream[Record]:
         """Windows over the whole stream, without keys. One subtask does all the work; `key_by(...).window(...)` is
         parallel.
+
+        Example:
+
+            per_minute = events.window_all(TumblingEventTimeWindows.of(Time.minutes(1)))
+            per_minute.reduce(lambda a, b: ("all", a[1] + b[1]))  # gives [("all", 6)]
         """
         from penstock.datastream.windowed_stream import AllWindowedStream
 
@@ -463,7 +570,12 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
 
     def cache(self) -> CachedDataStream:
         """Batch mode only: the first job that computes this stream keeps its records, and later jobs of this environment
-        read them."""
+        read them.
+
+        Example:
+
+            lengths = words.map(len).cache()
+        """
         from penstock.datastream.cached_data_stream import CachedDataStream
 
         return CachedDataStream(self)

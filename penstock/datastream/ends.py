@@ -61,7 +61,7 @@ class Ends(Generic[Record]):
 
         Example:
 
-            stream.sink_to(FileSink.for_row_format("/data/out", Encoder.simple_string_encoder()).build())
+            words.sink_to(FileSink.for_row_format("out", Encoder.simple_string_encoder()).build()).uid("files")
         """
         if not isinstance(sink, Sink):
             raise JobDefinitionError(f"sink_to takes a Penstock sink, not {what(sink)}")
@@ -70,6 +70,10 @@ class Ends(Generic[Record]):
     def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction[Any] | Sink) -> DataStreamSink:
         """A sink written as a function: `SinkFunction` is at least once, `TwoPhaseCommitSinkFunction` exactly once. Connectors'
         sinks are taken, too, as Flink's older ones were.
+
+        Example:
+
+            words.add_sink(DiscardingSink())
         """
         if isinstance(sink_func, Sink):
             return self.sink_to(sink_func)
@@ -80,7 +84,13 @@ class Ends(Generic[Record]):
         return self._sink(FunctionSink(sink_func), "Sink: " + type(sink_func).__name__)
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Prints every record once it is committed, on the driver; one of a declared type as Flink does: `+I[a, 1]`, `(a,1)`."""
+        """Prints every record once it is committed, on the driver; one of a declared type as Flink does: `+I[a, 1]`, `(a,1)`.
+
+        Example:
+
+            words.print("words")
+            env.execute("to the terminal")
+        """
         return self._sink(PrintSink(sink_identifier, self._type), "Sink: Print to Std. Out")
 
     def _sink(self, sink: Sink, name: str, parallelism: int | None = None) -> DataStreamSink:
@@ -103,7 +113,14 @@ class Ends(Generic[Record]):
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator[Record] | list[Record]:
-        """Run the job and iterate over this stream's records as they are committed; with a limit, a list of that many."""
+        """Run the job and iterate over this stream's records as they are committed; with a limit, a list of that many.
+
+        Example:
+
+            with words.map(len).execute_and_collect() as results:
+                lengths = list(results)
+            lengths  # gives [2, 2, 2]
+        """
         sink = CollectSink()
         node = self._sink(sink, "Sink: Collect")._node
         iterator: CloseableIterator[Record] = collect(self._env, node.operator_id, job_execution_name)
@@ -138,11 +155,25 @@ class CloseableIterator(Generic[Record]):
             self._current = iter(batch)
 
     def next(self) -> Record:
-        """The next record; waits for it, and raises StopIteration at the end of the job."""
+        """The next record; waits for it, and raises StopIteration at the end of the job.
+
+        Example:
+
+            with words.execute_and_collect() as results:
+                first = results.next()
+            first  # gives "to"
+        """
         return next(self)
 
     def close(self) -> None:
-        """Cancels the job if it still runs and waits until it has ended. Closing twice does nothing."""
+        """Cancels the job if it still runs and waits until it has ended. Closing twice does nothing.
+
+        Example:
+
+            results = words.execute_and_collect()
+            first = next(results)
+            results.close()
+        """
         if not self._closed:
             future = self._client.get_job_execution_result()
             if not future.done():

@@ -51,7 +51,12 @@ class EnvironmentSources:
 
     def from_collection(self, collection: Sequence[Any], type_info: TypeInformation | None = None) -> DataStream:
         """A bounded stream of the given values; not parallel, as in Flink. They must be of the type that is declared; whole
-        numbers that are too large for it lose their upper bits, as in Flink, with a warning."""
+        numbers that are too large for it lose their upper bits, as in Flink, with a warning.
+
+        Example:
+
+            env.from_collection([("a", 1), ("b", 2)], Types.TUPLE([Types.STRING(), Types.INT()]))  # gives [("a", 1), ("b", 2)]
+        """
         values = list(collection)
         if isinstance(type_info, TypeInformation):  # anything else is refused below
             values = Typed(type_info, "from_collection").values(narrowed(values, type_info))
@@ -61,14 +66,24 @@ class EnvironmentSources:
         )._not_parallel()
 
     def from_sequence(self, start: int, end: int) -> DataStream[int]:
-        """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order."""
+        """The numbers from `start` to `end`, both included: bounded, and read in parallel, so in no particular order.
+
+        Example:
+
+            env.from_sequence(1, 4)  # gives [1, 2, 3, 4]
+        """
         if start > end:
             raise JobDefinitionError(f"from_sequence: the start ({start}) must not be above the end ({end})")
         source = NumberSequenceSource(start, end)
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
 
     def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream[str]:
-        """The lines of a file, or of the files of a folder, as they are now. `FileSource.text` has more options."""
+        """The lines of a file, or of the files of a folder, as they are now. `FileSource.text` has more options.
+
+        Example:
+
+            env.read_text_file("lines.txt").map(len)  # gives [12, 6]
+        """
         source = FileSource.text(file_path, charset_name, type_info=Types.STRING())
         return self.from_source(source, WatermarkStrategy.no_watermarks(), "Text File Source")
 
@@ -86,6 +101,10 @@ class EnvironmentSources:
         A socket cannot be asked again. With `receive_log`, a folder of this source's own that every slot can read, a
         record is on disk before the job knows of it and takes effect exactly once; without it, records that wait for
         their epoch are lost when the driver dies or the job goes back to a checkpoint. See docs/howto/sockets.md.
+
+        Example:
+
+            env.socket_text_stream("localhost", 9999, receive_log="/data/received").print()
         """
         source = PushSource(
             SocketTextReceiver(host, port, delimiter, max_retry),
@@ -102,7 +121,12 @@ class EnvironmentSources:
         source_name: str,
         type_info: TypeInformation | None = None,
     ) -> DataStream:
-        """Watermarks are made per split, and the stream's is the minimum over the splits that are not idle."""
+        """Watermarks are made per split, and the stream's is the minimum over the splits that are not idle.
+
+        Example:
+
+            env.from_source(NumberSequenceSource(1, 3), WatermarkStrategy.no_watermarks(), "numbers")  # gives [1, 2, 3]
+        """
         if not isinstance(source, Source):
             raise JobDefinitionError(
                 f"from_source takes a Penstock source (a penstock.functions.connectors.Source), not {type(source).__name__}; "
@@ -121,6 +145,10 @@ class EnvironmentSources:
     ) -> DataStream:
         """As `from_source` without watermarks: PyFlink's older way, for a connector's source such as `FlinkKafkaConsumer`. Sources
         written in Java are refused.
+
+        Example:
+
+            env.add_source(NumberSequenceSource(1, 3), "numbers")  # gives [1, 2, 3]
         """
         if not isinstance(source_func, Source):
             raise JobDefinitionError(
@@ -144,6 +172,11 @@ class EnvironmentSources:
         `split` names a column whose values (a Kafka partition, a file name) have watermarks of their own; `timestamp` the
         column with event time (a timestamp, or milliseconds). With `bounded` the source ends at the first
         trigger that finds nothing new.
+
+        Example:
+
+            frame = spark.readStream.schema("user string, at timestamp").json("/data/in")
+            env.from_spark(frame, timestamp="at", watermark_strategy=WatermarkStrategy.for_monotonous_timestamps())
         """
         from penstock.runtime.epochs.source import spark_source
 

@@ -56,12 +56,24 @@ class IterativeStream(DataStream):
 
         It must come from this iteration and have its parallelism and type. Exactly once for an iteration: feedback
         from several places is a `union`.
+
+        Example:
+
+            loop = numbers.iterate()
+            smaller = loop.map(lambda n: n - 1)
+            loop.close_with(smaller.filter(lambda n: n > 0))
+            smaller.filter(lambda n: n == 0)  # gives [0, 0, 0]
         """
         _close(self._env, self._iteration, feedback_stream, self._type)
         return feedback_stream
 
     def with_feedback_type(self, feedback_type: TypeInformation | None = None) -> ConnectedIterativeStreams:
-        """For feedback that is not of the input's type: input and feedback are two connected streams."""
+        """For feedback that is not of the input's type: input and feedback are two connected streams.
+
+        Example:
+
+            loop = numbers.iterate(1000).with_feedback_type(Types.STRING())
+        """
         used = any(edge.source == self._iteration.head.id for edge in self._env._edges)
         if used or self._iteration.tail is not None:
             raise JobDefinitionError(
@@ -83,7 +95,13 @@ class ConnectedIterativeStreams(ConnectedStreams):
         self._iteration = iteration
 
     def close_with(self, feedback_stream: DataStream) -> DataStream:
-        """The records of `feedback_stream` come again as the second input, from the next epoch on. Returns that stream."""
+        """The records of `feedback_stream` come again as the second input, from the next epoch on. Returns that stream.
+
+        Example:
+
+            loop = numbers.iterate(1000).with_feedback_type(Types.STRING())
+            loop.close_with(loop.map(NumbersAndText()).filter(lambda text: len(text) > 9))
+        """
         _close(self.stream1._env, self._iteration, feedback_stream, self.stream2._type)
         return feedback_stream
 

@@ -61,17 +61,38 @@ class _WithWindow(ABC):
         self._lateness = 0
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
-        """The elements it sees are pairs: (0, record of the first stream) or (1, record of the second)."""
+        """The elements it sees are pairs: (0, record of the first stream) or (1, record of the second).
+
+        Example:
+
+            minute = TumblingEventTimeWindows.of(Time.minutes(1))
+            joined = events.join(events).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(minute)
+            joined.trigger(CountTrigger.of(2)).apply(lambda a, b: (a, b))
+        """
         self._trigger = captured(trigger, f"the trigger {type(trigger).__name__}")
         return self
 
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
-        """Sees the same pairs as a trigger does."""
+        """Sees the same pairs as a trigger does.
+
+        Example:
+
+            minute = TumblingEventTimeWindows.of(Time.minutes(1))
+            joined = events.join(events).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(minute)
+            joined.evictor(CountEvictor.of(10)).apply(lambda a, b: (a, b))
+        """
         self._evictor = captured(evictor, f"the evictor {type(evictor).__name__}")
         return self
 
     def allowed_lateness(self, time_ms: int) -> Self:
-        """Keep a window this long after it fired; a late record within it fires the window again, with all it holds."""
+        """Keep a window this long after it fired; a late record within it fires the window again, with all it holds.
+
+        Example:
+
+            minute = TumblingEventTimeWindows.of(Time.minutes(1))
+            joined = events.join(events).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(minute)
+            joined.allowed_lateness(5000).apply(lambda a, b: (a, b))
+        """
         self._lateness = time_ms
         return self
 
@@ -95,7 +116,14 @@ class _JoinWindow(_WithWindow):
     def apply(
         self, function: Callable[[Any, Any], Any] | JoinFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        """One result for every pair of records with equal keys in one window."""
+        """One result for every pair of records with equal keys in one window.
+
+        Example:
+
+            minute = TumblingEventTimeWindows.of(Time.minutes(1))
+            joined = events.join(events).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(minute)
+            joined.apply(lambda left, right: left[1] + right[1])  # gives [2, 4, 4, 4, 6]
+        """
         check_function(function, JoinFunction, "apply of a join")
         return self._evaluate(_JoinPairs(function), output_type)
 
@@ -108,7 +136,14 @@ class _CoGroupWindow(_WithWindow):
         function: Callable[[list[Any], list[Any]], Iterable[Any] | None] | CoGroupFunction,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Called once for each key and window in which either stream has a record."""
+        """Called once for each key and window in which either stream has a record.
+
+        Example:
+
+            minute = TumblingEventTimeWindows.of(Time.minutes(1))
+            grouped = events.co_group(events).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(minute)
+            grouped.apply(lambda left, right: [(len(list(left)), len(list(right)))])  # gives [(1, 1), (2, 2)]
+        """
         check_function(function, CoGroupFunction, "apply of a co-group")
         return self._evaluate(_CoGroups(function), output_type)
 
@@ -121,6 +156,12 @@ class _EqualTo(Generic[W]):
         self._streams, self._selectors = streams, selectors
 
     def window(self, assigner: WindowAssigner[Any, Any]) -> W:
+        """Joins what falls into the same windows.
+
+        Example:
+
+            events.join(events).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(TumblingEventTimeWindows.of(Time.minutes(1)))
+        """
         return self._streams._with_window(self._streams, self._selectors, assigner)
 
 
@@ -129,7 +170,12 @@ class _Where(Generic[W]):
         self._streams, self._selector, self._key_type = streams, selector, key_type
 
     def equal_to(self, key_selector: Key, key_type: TypeInformation | None = None) -> _EqualTo[W]:
-        """The key of the second stream's records."""
+        """The key of the second stream's records.
+
+        Example:
+
+            events.join(events).where(lambda e: e[0]).equal_to(lambda e: e[0])
+        """
         if self._key_type is not None and key_type is not None and self._key_type != key_type:
             raise JobDefinitionError(
                 f"where gives keys of {self._key_type}, equal_to keys of {key_type}: they would never be equal"
@@ -150,7 +196,12 @@ class _TwoStreams(Generic[W]):
         self.both = (first, second)
 
     def where(self, key_selector: Key, key_type: TypeInformation | None = None) -> _Where[W]:
-        """The key of the first stream's records."""
+        """The key of the first stream's records.
+
+        Example:
+
+            events.join(events).where(lambda e: e[0])
+        """
         selector = captured(selectors.key_selector(key_selector, None, key_type), "the key selector of where")
         return _Where(self, selector, key_type)
 
@@ -231,7 +282,7 @@ class _JoinPairs(_TaggedWindowFunction):
     def apply(self, key: Any, window: Any, inputs: Iterable[Tagged]) -> Iterable[Any]:
         firsts, seconds = self._apart(inputs)
         join = self._function.join if isinstance(self._function, JoinFunction) else self._function
-        return [join(first, second) for first in firsts for second in seconds]
+        return (join(first, second) for first in firsts for second in seconds)
 
 
 class _CoGroups(_TaggedWindowFunction):
@@ -251,7 +302,13 @@ class IntervalJoin:
         self._left, self._right = left, right
 
     def between(self, lower_bound: Interval, upper_bound: Interval) -> IntervalJoined:
-        """Sets how much later than the left record the right one may be, bounds included; negative means earlier."""
+        """Sets how much later than the left record the right one may be, bounds included; negative means earlier.
+
+        Example:
+
+            left, right = events.key_by(lambda e: e[0]), events.key_by(lambda e: e[0])
+            left.interval_join(right).between(Time.seconds(-5), Time.seconds(0)).process(Both())
+        """
         return IntervalJoined(self._left, self._right, lower_bound.to_milliseconds(), upper_bound.to_milliseconds())
 
 
@@ -269,27 +326,66 @@ class IntervalJoined:
         self._late_tags: tuple[str | None, str | None] = (None, None)
 
     def lower_bound_exclusive(self) -> IntervalJoined:
-        """A pair exactly at the lower bound does not join."""
+        """A pair exactly at the lower bound does not join.
+
+        Example:
+
+            left, right = events.key_by(lambda e: e[0]), events.key_by(lambda e: e[0])
+            left.interval_join(right).between(Time.seconds(-5), Time.seconds(0)).lower_bound_exclusive().process(Both())
+        """
         self._exclusive = (True, self._exclusive[1])
         return self
 
     def upper_bound_exclusive(self) -> IntervalJoined:
-        """A pair exactly at the upper bound does not join."""
+        """A pair exactly at the upper bound does not join.
+
+        Example:
+
+            left, right = events.key_by(lambda e: e[0]), events.key_by(lambda e: e[0])
+            left.interval_join(right).between(Time.seconds(-5), Time.seconds(0)).upper_bound_exclusive().process(Both())
+        """
         self._exclusive = (self._exclusive[0], True)
         return self
 
     def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined:
-        """Left records that come behind the watermark, which are dropped otherwise."""
+        """Left records that come behind the watermark, which are dropped otherwise.
+
+        Example:
+
+            late = OutputTag("late", Types.TUPLE([Types.STRING(), Types.LONG()]))
+            left, right = events.key_by(lambda e: e[0]), events.key_by(lambda e: e[0])
+            joined = left.interval_join(right).between(Time.seconds(-5), Time.seconds(0)).side_output_left_late_data(late)
+            joined.process(Both()).get_side_output(late)  # gives []
+        """
         self._late_tags = (output_tag.tag_id, self._late_tags[1])
         return self
 
     def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined:
-        """Right records that come behind the watermark, which are dropped otherwise."""
+        """Right records that come behind the watermark, which are dropped otherwise.
+
+        Example:
+
+            late = OutputTag("late", Types.TUPLE([Types.STRING(), Types.LONG()]))
+            left, right = events.key_by(lambda e: e[0]), events.key_by(lambda e: e[0])
+            joined = left.interval_join(right).between(Time.seconds(-5), Time.seconds(0)).side_output_right_late_data(late)
+            joined.process(Both()).get_side_output(late)  # gives []
+        """
         self._late_tags = (self._late_tags[0], output_tag.tag_id)
         return self
 
     def process(self, function: ProcessJoinFunction, output_type: TypeInformation | None = None) -> DataStream:
-        """Called for each pair with equal keys whose timestamps are in the interval."""
+        """Called for each pair with equal keys whose timestamps are in the interval.
+
+        Example:
+
+            class Amounts(ProcessJoinFunction):
+                def process_element(self, left, right, ctx):
+                    yield left[1], right[1]
+
+            left, right = events.key_by(lambda e: e[0]), events.key_by(lambda e: e[0])
+            joined = left.interval_join(right).between(Time.seconds(-5), Time.seconds(0))
+            joined.process(Amounts())  # gives [(1, 1), (2, 2), (3, 1), (3, 3)]
+        """
         if not isinstance(function, ProcessJoinFunction):
             raise JobDefinitionError(f"process of an interval join takes a ProcessJoinFunction, not {what(function)}")
         left, right = self._left, self._right

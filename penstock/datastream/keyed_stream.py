@@ -98,7 +98,20 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
     def process(
         self, func: ProcessFunction | KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        """Runs a KeyedProcessFunction with the state and timers of the current record's key."""
+        """Runs a KeyedProcessFunction with the state and timers of the current record's key.
+
+        Example:
+
+            class Count(KeyedProcessFunction):
+                def open(self, runtime_context):
+                    self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.INT()))
+
+                def process_element(self, value, ctx):
+                    self.seen.update((self.seen.value() or 0) + 1)
+                    yield ctx.get_current_key(), self.seen.value()
+
+            words.key_by(lambda word: word).process(Count())  # gives [("be", 1), ("to", 1), ("to", 2)]
+        """
         if not isinstance(func, (KeyedProcessFunction, ProcessFunction)):
             raise JobDefinitionError(f"process on a keyed stream takes a KeyedProcessFunction, not {what(func)}")
         return self._apply(
@@ -111,13 +124,20 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
 
         Example:
 
-            pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+            pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))  # gives [("a", 1), ("a", 4), ("b", 2)]
         """
         check_function(func, ReduceFunction, "reduce")
         return self._apply("Reduce", KeyedReduceOperator(func, self._selector, self._type), self._type, stateful=True)
 
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
-        """As of any stream, but each record comes with its key, as in PyFlink: `Row(f0=key, f1=record)`."""
+        """As of any stream, but each record comes with its key, as in PyFlink: `Row(f0=key, f1=record)`.
+
+        Example:
+
+            with words.key_by(len).execute_and_collect() as results:
+                first = next(results)
+            first.f0, first.f1  # gives (2, "to")
+        """
         plain: DataStream[Any] = DataStream(self._env, self._origins, self._type)
         same = len(self._origins) == 1
         pairs = plain._apply(
@@ -134,33 +154,69 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
         return self._apply(verb.title(), operator, self._type, stateful=True)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[Record]:
-        """The running sum of a field; the other fields are those of the key's first record."""
+        """The running sum of a field; the other fields are those of the key's first record.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).sum(1)  # gives [("a", 1), ("a", 4), ("b", 2)]
+        """
         return self._accumulate(position_to_sum, self.AccumulateType.SUM)
 
     def min(self, position_to_min: int | str = 0) -> DataStream[Record]:
-        """The smallest value of a field so far; the other fields are those of the key's first record."""
+        """The smallest value of a field so far; the other fields are those of the key's first record.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).min(1)  # gives [("a", 1), ("a", 1), ("b", 2)]
+        """
         return self._accumulate(position_to_min, self.AccumulateType.MIN)
 
     def max(self, position_to_max: int | str = 0) -> DataStream[Record]:
-        """The largest value of a field so far; the other fields are those of the key's first record."""
+        """The largest value of a field so far; the other fields are those of the key's first record.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).max(1)  # gives [("a", 1), ("a", 3), ("b", 2)]
+        """
         return self._accumulate(position_to_max, self.AccumulateType.MAX)
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[Record]:
-        """The record with the smallest value of a field so far; the first one of several."""
+        """The record with the smallest value of a field so far; the first one of several.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).min_by(1)  # gives [("a", 1), ("a", 1), ("b", 2)]
+        """
         return self._accumulate(position_to_min_by, self.AccumulateType.MIN_BY)
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[Record]:
-        """The record with the largest value of a field so far; the first one of several."""
+        """The record with the largest value of a field so far; the first one of several.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).max_by(1)  # gives [("a", 1), ("a", 3), ("b", 2)]
+        """
         return self._accumulate(position_to_max_by, self.AccumulateType.MAX_BY)
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
-        """Records with equal keys whose timestamps are close: `a.interval_join(b).between(lower, upper).process(function)`."""
+        """Records with equal keys whose timestamps are close: `a.interval_join(b).between(lower, upper).process(function)`.
+
+        Example:
+
+            left, right = events.key_by(lambda e: e[0]), events.key_by(lambda e: e[0])
+            left.interval_join(right).between(Time.seconds(-5), Time.seconds(0)).process(Both())
+        """
         from penstock.datastream.joined_streams import IntervalJoin
 
         return IntervalJoin(self, other_stream)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[Record, Key]:
-        """Windows of `size` records of a key; with `slide` one is opened every `slide` records. Only full ones fire."""
+        """Windows of `size` records of a key; with `slide` one is opened every `slide` records. Only full ones fire.
+
+        Example:
+
+            pairs.key_by(lambda pair: pair[0]).count_window(2).reduce(lambda a, b: (a[0], a[1] + b[1]))  # gives [("a", 4)]
+        """
         from penstock.datastream.windowed_stream import count_windows
 
         return self.window(count_windows(size, slide))
@@ -168,6 +224,11 @@ class KeyedStream(DataStream[Record], Generic[Record, Key]):
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream[Record, Key]:
         """Puts the records of each key into windows; `reduce`, `aggregate`, `apply`, `process` or `agg` says what is
         computed.
+
+        Example:
+
+            per_minute = events.key_by(lambda e: e[0]).window(TumblingEventTimeWindows.of(Time.minutes(1)))
+            per_minute.reduce(lambda a, b: (a[0], a[1] + b[1]))  # gives [("a", 4), ("b", 2)]
         """
         from penstock.datastream.windowed_stream import WindowedStream
 

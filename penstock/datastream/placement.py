@@ -28,20 +28,39 @@ class PartitioningVerbs(Generic[Record]):
         def _partitioned(self, partitioner: p.Partitioner) -> DataStream[Record]: ...
 
     def rebalance(self) -> DataStream[Record]:
-        """Deals the records round robin to all subtasks of the next operator: an even load."""
+        """Deals the records round robin to all subtasks of the next operator: an even load.
+
+        Example:
+
+            words.rebalance().map(len)  # gives [2, 2, 2]
+        """
         return self._partitioned(p.Rebalance())
 
     def rescale(self) -> DataStream[Record]:
-        """Deals the records round robin to a group of the next subtasks: an even load without all-to-all traffic."""
+        """Deals the records round robin to a group of the next subtasks: an even load without all-to-all traffic.
+
+        Example:
+
+            words.rescale().map(len)  # gives [2, 2, 2]
+        """
         return self._partitioned(p.Rescale())
 
     def shuffle(self) -> DataStream[Record]:
-        """Sends each record to a subtask chosen at random."""
+        """Sends each record to a subtask chosen at random.
+
+        Example:
+
+            words.shuffle().map(len)  # gives [2, 2, 2]
+        """
         return self._partitioned(p.Shuffle())
 
     def forward(self) -> DataStream[Record]:
         """Sends records to the subtask with the same index. Refused when the job is built if the parallelisms
         differ.
+
+        Example:
+
+            words.forward().map(len)  # gives [2, 2, 2]
         """
         return self._partitioned(p.Forward())
 
@@ -59,7 +78,12 @@ class PartitioningVerbs(Generic[Record]):
         *other_broadcast_state_descriptors: MapStateDescriptor,
     ) -> DataStream[Record] | BroadcastStream:
         """Every record to every subtask; with descriptors, for the broadcast state of the stream this one is connected
-        with."""
+        with.
+
+        Example:
+
+            words.broadcast().map(len)  # gives [2, 2, 2]
+        """
         partitioned = self._partitioned(p.Broadcast())
         if broadcast_state_descriptor is None:
             return partitioned
@@ -68,7 +92,12 @@ class PartitioningVerbs(Generic[Record]):
         return BroadcastStream(partitioned, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream[Record]:
-        """Sends all records to the first subtask of the next operator."""
+        """Sends all records to the first subtask of the next operator.
+
+        Example:
+
+            words.global_().map(len)  # gives [2, 2, 2]
+        """
         return self._partitioned(p.Global())
 
     def partition_custom(
@@ -81,7 +110,7 @@ class PartitioningVerbs(Generic[Record]):
 
         Example:
 
-            stream.partition_custom(lambda key, n: key % n, lambda record: record.customer)
+            pairs.partition_custom(lambda key, partitions: hash(key) % partitions, lambda pair: pair[0]).map(len)  # gives [2, 2, 2]
         """
         check_function(partitioner, Partitioner, "partition_custom")
         function = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
@@ -98,19 +127,33 @@ class OperatorSettings:
         def _node(self) -> StreamNode: ...
 
     def name(self, name: str) -> Self:
-        """Names the operator: in the page, the metrics, the logs and error messages."""
+        """Names the operator: in the page, the metrics, the logs and error messages.
+
+        Example:
+
+            words.map(len).name("lengths")
+        """
         self._node.name = name
         return self
 
     def uid(self, uid: str) -> Self:
         """Gives the operator an identity that survives changes of the program: its state in a savepoint is found by
         it. Two operators of a job cannot share one.
+
+        Example:
+
+            words.map(len).uid("lengths")
         """
         self._node.uid = uid
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
-        """Sets the number of subtasks of this operator; at least 1."""
+        """Sets the number of subtasks of this operator; at least 1.
+
+        Example:
+
+            words.map(len).set_parallelism(4)
+        """
         if parallelism < 1:
             raise JobDefinitionError(f"{self._node.where}: the parallelism must be at least 1, not {parallelism}")
         self._node.parallelism = parallelism
@@ -118,23 +161,42 @@ class OperatorSettings:
         return self
 
     def set_uid_hash(self, uid_hash: str) -> Self:
-        """The name of this operator's state in the form Flink shows it: the same as `uid` here."""
+        """The name of this operator's state in the form Flink shows it: the same as `uid` here.
+
+        Example:
+
+            words.map(len).set_uid_hash("0123456789abcdef0123456789abcdef")
+        """
         self._node.uid = _uid_hash(self._node, uid_hash)
         return self
 
     def set_description(self, description: str) -> Self:
-        """A longer text than the name, for the page."""
+        """A longer text than the name, for the page.
+
+        Example:
+
+            words.map(len).set_description("how long each word is")
+        """
         self._node.description = description
         return self
 
     def disable_chaining(self) -> Self:
-        """Runs this operator in a task of its own."""
+        """Runs this operator in a task of its own.
+
+        Example:
+
+            words.map(str.upper).disable_chaining().map(len)
+        """
         self._node.chainable = False
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> Self:
         """Puts the operator into a group of this name. Operators of different groups are not chained; slots themselves
         are Spark's and shared by all groups.
+
+        Example:
+
+            words.map(len).slot_sharing_group("heavy")
         """
         self._node.slot_sharing_group = _group_name(slot_sharing_group)
         return self

@@ -27,6 +27,10 @@ class PythonDependencies:
     def add_python_file(self, file_path: str) -> None:
         """Lets functions import from a module, a folder, or a zip, egg or wheel: in this process and, shipped by Spark, in its
         workers. The same as `python.files` of the configuration.
+
+        Example:
+
+            env.add_python_file("helpers.py")
         """
         path = _existing(file_path, "add_python_file")
         listed = JobOptions.PYTHON_FILES.get(self._configuration)
@@ -40,6 +44,10 @@ class PythonDependencies:
         """Unpacks an archive (zip, tar) for functions, which find it as `target_dir` (or the archive's own name) in their working
         folder. For functions that run on this machine that is a link in the folder the program was started in, for as long as
         it runs; other machines get the archive from Spark.
+
+        Example:
+
+            env.add_python_archive("model.zip", "model")
         """
         path = _existing(archive_path, "add_python_archive")
         name = target_dir or path.name
@@ -53,7 +61,12 @@ class PythonDependencies:
 
     def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> None:
         """Warns which of the packages are missing here: nothing is installed while a job starts. Wheels of pure Python in
-        `requirements_cache_dir` are added as Python files, so that functions can import them."""
+        `requirements_cache_dir` are added as Python files, so that functions can import them.
+
+        Example:
+
+            env.set_python_requirements("requirements.txt")
+        """
         requirements = _existing(requirements_file_path, "set_python_requirements")
         shipped = []
         if requirements_cache_dir is not None:
@@ -74,7 +87,12 @@ class PythonDependencies:
 
     def set_python_executable(self, python_exec: str) -> None:
         """The interpreter of Spark's workers, and so of functions. It must have Penstock and what the functions import. Counts for
-        a Spark session that Penstock makes; the embedded runtime runs functions in this process."""
+        a Spark session that Penstock makes; the embedded runtime runs functions in this process.
+
+        Example:
+
+            env.set_python_executable(sys.executable)
+        """
         found = shutil.which(python_exec)
         if found is None:
             raise ConfigurationError(f"set_python_executable: there is no program {python_exec!r}")
@@ -91,12 +109,35 @@ class PythonDependencies:
         os.environ["python"] = python_exec  # noqa: SIM112 - where functions of PyFlink find it
 
     def add_jars(self, *jars_path: str) -> None:
-        """Warns that jars are not loaded: there is no Flink in a JVM behind Penstock, and its connectors need none."""
+        """Warns that jars are not loaded: there is no Flink in a JVM behind Penstock, and its connectors need none.
+
+        Example:
+
+            env.add_jars("file:///jars/connector.jar")
+        """
         _not_loaded("add_jars", jars_path)
 
     def add_classpaths(self, *classpaths: str) -> None:
-        """Warns that class paths are not loaded, as `add_jars` does."""
+        """Warns that class paths are not loaded, as `add_jars` does.
+
+        Example:
+
+            env.add_classpaths("file:///jars/connector.jar")
+        """
         _not_loaded("add_classpaths", classpaths)
+
+    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> None:
+        """Warns that the file is not copied: functions of PyFlink have no way to ask for such a file either.
+
+        Example:
+
+            env.register_cached_file("hdfs:///data/labels.csv", "labels")
+        """
+        warnings.warn(
+            f"register_cached_file({file_path!r}, {name!r}): the file is not copied, and functions of PyFlink cannot ask for "
+            "it either. Open a path that every worker reaches in open(), or ship it with add_python_archive",
+            stacklevel=2,
+        )
 
 
 def _not_loaded(verb: str, paths: tuple[str, ...]) -> None:

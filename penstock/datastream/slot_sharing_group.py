@@ -23,27 +23,57 @@ class MemorySize(Explaining):
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
-        """A size of this many MiB."""
+        """A size of this many MiB.
+
+        Example:
+
+            MemorySize.of_mebi_bytes(2).get_bytes()  # gives 2_097_152
+        """
         return MemorySize(mebi_bytes * 2**20)
 
     def get_bytes(self) -> int:
-        """The size in bytes."""
+        """The size in bytes.
+
+        Example:
+
+            MemorySize(1024).get_bytes()  # gives 1024
+        """
         return self.bytes_size
 
     def get_kibi_bytes(self) -> int:
-        """The size in KiB, rounded down."""
+        """The size in KiB, rounded down.
+
+        Example:
+
+            MemorySize(1024).get_kibi_bytes()  # gives 1
+        """
         return self.bytes_size // 2**10
 
     def get_mebi_bytes(self) -> int:
-        """The size in MiB, rounded down."""
+        """The size in MiB, rounded down.
+
+        Example:
+
+            MemorySize.of_mebi_bytes(2).get_mebi_bytes()  # gives 2
+        """
         return self.bytes_size // 2**20
 
     def get_gibi_bytes(self) -> int:
-        """The size in GiB, rounded down."""
+        """The size in GiB, rounded down.
+
+        Example:
+
+            MemorySize.of_mebi_bytes(2048).get_gibi_bytes()  # gives 2
+        """
         return self.bytes_size // 2**30
 
     def get_tebi_bytes(self) -> int:
-        """The size in TiB, rounded down."""
+        """The size in TiB, rounded down.
+
+        Example:
+
+            MemorySize.of_mebi_bytes(2048).get_tebi_bytes()  # gives 0
+        """
         return self.bytes_size // 2**40
 
     def __str__(self) -> str:
@@ -77,31 +107,67 @@ class SlotSharingGroup(Explaining):
 
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
-        """Starts a group of this name."""
+        """Starts a group of this name.
+
+        Example:
+
+            heavy = SlotSharingGroup.builder("heavy").set_cpu_cores(1.0).set_task_heap_memory_mb(100).build()
+        """
         return SlotSharingGroup.Builder(name)
 
     def get_name(self) -> str:
-        """The name that `OperatorSettings.slot_sharing_group` refers to."""
+        """The name that `OperatorSettings.slot_sharing_group` refers to.
+
+        Example:
+
+            SlotSharingGroup.builder("heavy").build().get_name()  # gives "heavy"
+        """
         return self._name
 
     def get_cpu_cores(self) -> float | None:
-        """The cores of a slot; None if the group asks for none. Resources are not reserved."""
+        """The cores of a slot; None if the group asks for none. Resources are not reserved.
+
+        Example:
+
+            SlotSharingGroup.builder("heavy").set_cpu_cores(1.0).set_task_heap_memory_mb(100).build().get_cpu_cores()  # gives 1.0
+        """
         return self._resources.cpu_cores
 
     def get_task_heap_memory(self) -> MemorySize | None:
-        """The heap memory of a slot; None if the group asks for none."""
+        """The heap memory of a slot; None if the group asks for none.
+
+        Example:
+
+            group = SlotSharingGroup.builder("heavy").set_cpu_cores(1.0).set_task_heap_memory_mb(100).build()
+            group.get_task_heap_memory().get_mebi_bytes()  # gives 100
+        """
         return self._resources.task_heap_memory
 
     def get_task_off_heap_memory(self) -> MemorySize | None:
-        """The memory of a slot outside the heap; None if the group asks for none."""
+        """The memory of a slot outside the heap; None if the group asks for none.
+
+        Example:
+
+            SlotSharingGroup.builder("heavy").build().get_task_off_heap_memory()
+        """
         return self._resources.task_off_heap_memory
 
     def get_managed_memory(self) -> MemorySize | None:
-        """The managed memory of a slot; None if the group asks for none."""
+        """The managed memory of a slot; None if the group asks for none.
+
+        Example:
+
+            SlotSharingGroup.builder("heavy").build().get_managed_memory()
+        """
         return self._resources.managed_memory
 
     def get_external_resources(self) -> dict[str, float]:
-        """The amounts of other resources, such as GPUs, by name."""
+        """The amounts of other resources, such as GPUs, by name.
+
+        Example:
+
+            SlotSharingGroup.builder("heavy").build().get_external_resources()  # gives {}
+        """
         return dict(self._resources.external)
 
     def __eq__(self, other: object) -> bool:

@@ -81,29 +81,60 @@ class EmbeddedRocksDBStateBackend(Explaining, StateBackend):
         self._transfer_threads = 4
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """False only if the backend was made with `enable_incremental_checkpointing=False`."""
+        """False only if the backend was made with `enable_incremental_checkpointing=False`.
+
+        Example:
+
+            EmbeddedRocksDBStateBackend(True).is_incremental_checkpoints_enabled()  # gives True
+        """
         return self._incremental is not False
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Local folders for the databases, as paths or as `file:` URIs; none means the system's folder for temporary files."""
+        """Local folders for the databases, as paths or as `file:` URIs; none means the system's folder for temporary files.
+
+        Example:
+
+            backend = EmbeddedRocksDBStateBackend()
+            backend.set_db_storage_paths("/fast-disk/state")
+        """
         self._db_storage_paths = [_local(path) for path in paths]
 
     def get_db_storage_paths(self) -> list[str]:
-        """The folders that were set for the databases; empty if the configuration decides."""
+        """The folders that were set for the databases; empty if the configuration decides.
+
+        Example:
+
+            EmbeddedRocksDBStateBackend().get_db_storage_paths()
+        """
         return list(self._db_storage_paths)
 
     def set_predefined_options(self, options: PredefinedOptions) -> None:
-        """Accepted without effect: `state.backend.rocksdb.*` of the configuration sets RocksDB up."""
+        """Accepted without effect: `state.backend.rocksdb.*` of the configuration sets RocksDB up.
+
+        Example:
+
+            EmbeddedRocksDBStateBackend().set_predefined_options(PredefinedOptions.DEFAULT)
+        """
         if not isinstance(options, PredefinedOptions):
             raise TypeError(f"set_predefined_options takes a PredefinedOptions, not {options!r}")
         self._predefined = options
 
     def get_predefined_options(self) -> PredefinedOptions:
-        """The value of `set_predefined_options`; it has no effect."""
+        """The value of `set_predefined_options`; it has no effect.
+
+        Example:
+
+            EmbeddedRocksDBStateBackend().get_predefined_options()  # gives PredefinedOptions.DEFAULT
+        """
         return self._predefined
 
     def set_options(self, options_factory_class_name: str) -> None:
-        """Warns that a factory written in Java is not used."""
+        """Warns that a factory written in Java is not used.
+
+        Example:
+
+            EmbeddedRocksDBStateBackend().set_options("org.example.MyOptions")
+        """
         warnings.warn(
             f"set_options({options_factory_class_name!r}): a factory of RocksDB options in Java is not used; "
             "state.backend.rocksdb.* of the configuration sets RocksDB up",
@@ -112,15 +143,30 @@ class EmbeddedRocksDBStateBackend(Explaining, StateBackend):
         self._options_factory = options_factory_class_name
 
     def get_options(self) -> str | None:
-        """The value of `set_options`; it has no effect."""
+        """The value of `set_options`; it has no effect.
+
+        Example:
+
+            EmbeddedRocksDBStateBackend().get_options()  # gives None
+        """
         return self._options_factory
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
-        """Accepted without effect: a checkpoint holds changed entries, not RocksDB's files, and each slot stores its own."""
+        """Accepted without effect: a checkpoint holds changed entries, not RocksDB's files, and each slot stores its own.
+
+        Example:
+
+            EmbeddedRocksDBStateBackend().set_number_of_transfer_threads(4)
+        """
         self._transfer_threads = number_of_transfering_threads
 
     def get_number_of_transfer_threads(self) -> int:
-        """The value of `set_number_of_transfer_threads`; it has no effect."""
+        """The value of `set_number_of_transfer_threads`; it has no effect.
+
+        Example:
+
+            EmbeddedRocksDBStateBackend().get_number_of_transfer_threads()
+        """
         return self._transfer_threads
 
     def to_settings(self) -> dict[str, str]:
@@ -160,7 +206,12 @@ class MemoryStateBackend(HashMapStateBackend):
         self._checkpoint_path = checkpoint_path
 
     def get_max_state_size(self) -> int:
-        """The largest snapshot in bytes that a checkpoint takes."""
+        """The largest snapshot in bytes that a checkpoint takes.
+
+        Example:
+
+            MemoryStateBackend().get_max_state_size()
+        """
         return self._max_state_size
 
     def to_settings(self) -> dict[str, str]:
@@ -191,7 +242,12 @@ class FsStateBackend(HashMapStateBackend):
         self._threshold = file_state_size_threshold
 
     def get_checkpoint_path(self) -> str:
-        """The folder of the checkpoints."""
+        """The folder of the checkpoints.
+
+        Example:
+
+            FsStateBackend("file:///data/checkpoints").get_checkpoint_path()  # gives "file:///data/checkpoints"
+        """
         return self._checkpoint_path
 
     def to_settings(self) -> dict[str, str]:

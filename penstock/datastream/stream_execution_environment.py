@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import metadata
 from typing import Any
 
 import cloudpickle
@@ -16,7 +18,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.job import JobExecutionResult
 from penstock.common.options import CheckpointingOptions, JobOptions
 from penstock.common.typeinfo import TypeInformation, check_type
-from penstock.common.watermark_strategy import WatermarkAlignment
+from penstock.common.watermark_strategy import NoWatermarks, WatermarkAlignment
 from penstock.datastream.cached_data_stream import CachedDataStream
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment_settings import EnvironmentSettings, RuntimeExecutionMode
@@ -48,6 +50,7 @@ from penstock.operators.base import Operator
 from penstock.operators.batch import batch_operator
 from penstock.operators.simple import SinkOperator
 from penstock.operators.source import SourceOperator
+from penstock.operators.watermarks import WatermarkOperator
 from penstock.protocol.ids import NodeId
 from penstock.runtime.launch import launch
 
@@ -84,7 +87,12 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
-        """A new environment with `configuration` and, below it, what the command that runs this program configured."""
+        """A new environment with `configuration` and, below it, what the command that runs this program configured.
+
+        Example:
+
+            env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({"parallelism.default": "2"}))
+        """
         return StreamExecutionEnvironment(configuration)
 
     # ---------------------------------------------------------------- building
@@ -156,7 +164,8 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
         for node in self._nodes.values():
             if isinstance(node.operator, SourceOperator) and node.operator.source is not None:
                 node.operator.source = node.operator.source.for_parallelism(node.parallelism)
-            chosen = replace(node, operator=batch_operator(node.operator)) if batch else node
+            operator = batch_operator(node.operator) if batch else node.operator
+            chosen = replace(node, operator=operator, reads=operator.reads)
             if not self.is_chaining_enabled():
                 chosen = replace(chosen, chainable=False)
             graph.add_node(replace(chosen, operator=cloudpickle.dumps(chosen.operator)) if pickled else chosen)
@@ -200,13 +209,26 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
         return not unbounded and not self._iterations
 
     def get_execution_plan(self) -> str:
-        """The plan as JSON, in the shape of Flink's."""
+        """The plan as JSON, in the shape of Flink's.
+
+        Example:
+
+            words.map(len).print()
+            plan = json.loads(env.get_execution_plan())
+            [node["type"] for node in plan["nodes"]]
+        """
         graph = self._stream_graph(None, pickled=False)
         graph.validate()
         return plan_json(graph)
 
     def explain(self) -> str:
-        """The plan for people: levels, chains, exchanges. A notebook shows it as a graph."""
+        """The plan for people: levels, chains, exchanges. A notebook shows it as a graph.
+
+        Example:
+
+            words.map(len).print()
+            print(env.explain())
+        """
         job = build_job_graph(self._stream_graph(None, pickled=False))
         return Plan(explain(job, self._execution(job)), job)
 
@@ -220,16 +242,31 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
             return "runs in epochs: from_spark streams are read in micro-batches"
         if CheckpointingOptions.MODE.get(settings) == "AT_MOST_ONCE":
             return "runs in epochs: AT_MOST_ONCE logs what is read before it is read"
+        if (older := _older_spark()) is not None:
+            return f"runs in epochs: Spark {older} cannot stream between stages; 4.3 or later can"
         return f"runs pipelined if {slots} task slots of Spark are free, else in epochs"
 
     # ---------------------------------------------------------------- running
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
-        """Run the job and wait for its end. Raises what made it fail."""
+        """Run the job and wait for its end. Raises what made it fail.
+
+        Example:
+
+            words.map(len).print()
+            env.execute("lengths")
+        """
         return self.execute_async(job_name or "penstock job").get_job_execution_result().result()
 
     def execute_async(self, job_name: str = "penstock job") -> JobClient:
-        """Start the job in the background."""
+        """Start the job in the background.
+
+        Example:
+
+            words.map(len).print()
+            client = env.execute_async("lengths")
+            result = client.get_job_execution_result().result()
+        """
         job = self._describe(job_name)
         frames = {self._nodes[node].operator_id: frame for node, frame in self._spark_frames.items()}
         configuration = self._effective_configuration()
@@ -255,6 +292,8 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
             settings[CheckpointingOptions.COMPRESSION.key] = "true"
         if self._config.get_auto_watermark_interval() != JobOptions.WATERMARK_INTERVAL.default:
             JobOptions.WATERMARK_INTERVAL.set(settings, self._config.get_auto_watermark_interval())
+        if self._config.get_latency_tracking_interval() != JobOptions.LATENCY_INTERVAL.default:
+            JobOptions.LATENCY_INTERVAL.set(settings, self._config.get_latency_tracking_interval())
         if self._buffer_timeout is not None and self._buffer_timeout < 0:
             JobOptions.BUFFER_TIMEOUT_ENABLED.set(settings, False)
         elif self._buffer_timeout is not None:
@@ -281,10 +320,35 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
                     alignments[node.operator_id] = node.operator.strategy.alignment
             elif isinstance(node.operator, SinkOperator):
                 sinks[node.operator_id] = node.operator.sink
+        operators = {node.operator_id: node.operator for node in self._nodes.values()}
+        waiting = frozenset(
+            vertex.head.operator_id
+            for vertex in graph.job.vertices.values()
+            if _waits_for_splits([operators[node.operator_id] for node in vertex.nodes])
+        )
         return JobDescription(
             job_id=uuid.uuid4().hex, graph=graph, sources=sources, sinks=sinks, settings=settings,
-            alignments=alignments, job_parameters=_text(self._config.get_global_job_parameters()),
+            alignments=alignments, waits_for_splits=waiting, job_parameters=_text(self._config.get_global_job_parameters()),
         )  # fmt: skip
+
+
+def _older_spark() -> str | None:
+    """The version of the Spark that is installed, if it cannot run a job pipelined."""
+    try:
+        version = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return None
+    return version if [int(part) for part in re.findall(r"\d+", version)[:2]] < [4, 3] else None
+
+
+def _waits_for_splits(chain: Sequence[Any]) -> bool:
+    """Whether a chain begins with a source whose subtasks hold event time as long as they have no split."""
+    source = chain[0]
+    if not isinstance(source, SourceOperator) or source.source is None or source.source.bounded:
+        return False
+    strategies = [operator.strategy for operator in chain if isinstance(operator, SourceOperator | WatermarkOperator)]
+    making = [strategy for strategy in strategies if not isinstance(strategy.generator, NoWatermarks)]
+    return bool(making) and making[-1].idle_timeout_ms is None
 
 
 def _text(parameters: Mapping[str, Any]) -> dict[str, str]:

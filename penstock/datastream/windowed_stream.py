@@ -75,11 +75,21 @@ class _Windowed(Generic[F, P, Record]):
         self._late_tag: OutputTag | None = None
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment the stream was made from."""
+        """The environment the stream was made from.
+
+        Example:
+
+            words.count_window_all(2).get_execution_environment() is env  # gives True
+        """
         return self._stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation | None:
-        """The declared type of the records that go into the windows; None if they are pickled."""
+        """The declared type of the records that go into the windows; None if they are pickled.
+
+        Example:
+
+            pairs.count_window_all(2).get_input_type()  # gives Types.TUPLE([Types.STRING(), Types.LONG()])
+        """
         return self._stream.get_type()
 
     @property
@@ -89,6 +99,10 @@ class _Windowed(Generic[F, P, Record]):
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
         """Replaces the assigner's default trigger. Windows that merge, such as sessions, refuse a trigger that
         cannot.
+
+        Example:
+
+            words.window_all(GlobalWindows.create()).trigger(CountTrigger.of(2)).reduce(lambda a, b: a + b)  # gives ["tobe"]
         """
         if not isinstance(trigger, Trigger):
             raise JobDefinitionError(f"trigger of {self._where} takes a Trigger, not {what(trigger)}")
@@ -103,7 +117,13 @@ class _Windowed(Generic[F, P, Record]):
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
         """Removes elements before or after each firing. The window then keeps all its elements until they are removed
         or it ends: reduce and aggregate run over them when it fires. A reduce of none gives nothing, an aggregate the
-        result of its empty accumulator."""
+        result of its empty accumulator.
+
+        Example:
+
+            last_two = numbers.window_all(GlobalWindows.create()).trigger(CountTrigger.of(3)).evictor(CountEvictor.of(2))
+            last_two.reduce(lambda a, b: a + b)  # gives [5]
+        """
         if not isinstance(evictor, Evictor):
             raise JobDefinitionError(f"evictor of {self._where} takes an Evictor, not {what(evictor)}")
         if isinstance(self._assigner, MergingWindowAssigner) and not evictor.can_merge():
@@ -115,7 +135,13 @@ class _Windowed(Generic[F, P, Record]):
         return self
 
     def allowed_lateness(self, time_ms: int) -> Self:
-        """Keep a window this long after it fired; a late record within it fires the window again."""
+        """Keep a window this long after it fired; a late record within it fires the window again.
+
+        Example:
+
+            windows = events.key_by(lambda e: e[0]).window(TumblingEventTimeWindows.of(Time.minutes(1))).allowed_lateness(5000)
+            windows.reduce(lambda a, b: (a[0], a[1] + b[1]))
+        """
         if time_ms < 0:
             raise JobDefinitionError(f"the allowed lateness of {self._where} cannot be negative, but is {time_ms} ms")
         self._lateness = int(time_ms)
@@ -124,6 +150,12 @@ class _Windowed(Generic[F, P, Record]):
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
         """Sends records that are too late for every window to this side output of the result; without it they are
         dropped and counted.
+
+        Example:
+
+            late = OutputTag("late", Types.TUPLE([Types.STRING(), Types.LONG()]))
+            windows = events.key_by(lambda e: e[0]).window(TumblingEventTimeWindows.of(Time.minutes(1))).side_output_late_data(late)
+            windows.reduce(lambda a, b: (a[0], a[1] + b[1])).get_side_output(late)  # gives []
         """
         if not isinstance(output_tag, OutputTag):
             raise JobDefinitionError(
@@ -176,6 +208,10 @@ class _Windowed(Generic[F, P, Record]):
     ) -> DataStream:
         """Folds the records of a window into one as they come and emits it when the window fires. With
         `window_function` that function gets the one record, the key (if there are keys) and the window, and emits instead.
+
+        Example:
+
+            numbers.count_window_all(3).reduce(lambda a, b: a + b)  # gives [6]
         """
         kept = self._stream._type if window_function is None and output_type is None else output_type
         return self._window(window_function, ReduceContents(reduce_function), kept)
@@ -189,12 +225,37 @@ class _Windowed(Generic[F, P, Record]):
     ) -> DataStream:
         """Keeps one accumulator for each window and emits its result when the window fires. With `window_function`
         that function gets the one result, the key (if there are keys) and the window, and emits instead.
+
+        Example:
+
+            class Average(AggregateFunction):
+                def create_accumulator(self):
+                    return 0, 0
+
+                def add(self, value, accumulator):
+                    return accumulator[0] + value, accumulator[1] + 1
+
+                def get_result(self, accumulator):
+                    return accumulator[0] / accumulator[1]
+
+                def merge(self, a, b):
+                    return a[0] + b[0], a[1] + b[1]
+
+            numbers.count_window_all(3).aggregate(Average())  # gives [2.0]
         """
         return self._window(window_function, AggregateContents(aggregate_function), output_type)
 
     def apply(self, window_function: F, output_type: TypeInformation | None = None) -> DataStream:
         """Keeps all records of a window and calls a WindowFunction with the key, the window and the records when it
         fires; without keys an AllWindowFunction, with the window and the records.
+
+        Example:
+
+            class Size(AllWindowFunction):
+                def apply(self, window, inputs):
+                    yield len(list(inputs))
+
+            numbers.count_window_all(3).apply(Size())  # gives [3]
         """
         return self._window(window_function, ListContents(), output_type)
 
@@ -205,6 +266,14 @@ class _Windowed(Generic[F, P, Record]):
     ) -> DataStream:
         """Keeps all records of a window and calls a ProcessWindowFunction with the key, a context (time, state, side
         outputs) and the records when it fires; without keys a ProcessAllWindowFunction, without the key.
+
+        Example:
+
+            class Largest(ProcessAllWindowFunction):
+                def process(self, context, elements):
+                    yield max(elements)
+
+            numbers.count_window_all(3).process(Largest())  # gives [3]
         """
         return self._window(process_window_function, ListContents(), output_type)
 
@@ -235,7 +304,13 @@ class WindowedStream(
         """Built-in aggregates (not in Flink): `agg(n=count(), total=sum_("amount"))`. Needs key_by on column names. The
         result has the key columns, window_start, window_end (milliseconds) and the aggregates. Tumbling, sliding and
         cumulating event-time windows over columns make no Python object of a record; all others, such as sessions, give
-        the same results record by record, and `explain()` says so."""
+        the same results record by record, and `explain()` says so.
+
+        Example:
+
+            per_minute = clicks.key_by("user").window(TumblingEventTimeWindows.of(Time.minutes(1)))
+            per_minute.agg(total=sum_("amount")).select("user", "total")
+        """
         return aggregate(self, aggregates)
 
 

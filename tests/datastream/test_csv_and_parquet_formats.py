@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.common import Configuration, Row, Types, WatermarkStrategy
-from penstock.connectors.files import FileSink, FileSource
+from penstock.common import Configuration, Encoder, Row, Types, WatermarkStrategy
+from penstock.connectors.files import FileSink, FileSource, StreamingFileSink, committed_files
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.formats.csv import (
     CsvBulkWriters,
@@ -98,3 +98,13 @@ def test_parquet_files_are_read_and_written_by_a_row_type(tmp_path: Path) -> Non
     env.execute()
     (written,) = (tmp_path / "out").glob("part-*")
     assert pq.read_table(written).to_pydict() == {"id": [1, 2]}
+
+
+def test_the_older_file_sink_is_one_for_add_sink(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration.from_dict({"penstock.execution.mode": "embedded"})
+    )
+    older = StreamingFileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder())
+    env.from_collection(["a", "b"], Types.STRING()).add_sink(older.build())
+    env.execute("older")
+    assert sorted(Path(path).read_text() for path in committed_files(tmp_path)) in (["a\n", "b\n"], ["a\nb\n"])

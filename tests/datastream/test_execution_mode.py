@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 import pytest
 
 from penstock.common import Configuration
@@ -18,6 +20,11 @@ def told(**settings: str) -> str:
 
 def test_auto_says_how_many_task_slots_a_pipelined_job_takes() -> None:
     assert told() == "runs pipelined if 9 task slots of Spark are free, else in epochs"
+
+
+def test_an_older_spark_is_named_as_the_reason_for_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", {"pyspark": "4.2.1"}.__getitem__)
+    assert told() == "runs in epochs: Spark 4.2.1 cannot stream between stages; 4.3 or later can"
 
 
 def test_what_was_asked_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

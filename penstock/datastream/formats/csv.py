@@ -124,7 +124,13 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         return self._type_info
 
     def deserialize(self, message: bytes) -> Row | None:
-        """The row of a line; None for what is dropped."""
+        """The row of a line; None for what is dropped.
+
+        Example:
+
+            row = Types.ROW_NAMED(["name", "n"], [Types.STRING(), Types.INT()])
+            CsvRowDeserializationSchema.Builder(row).build().deserialize(b"ann,3")  # gives Row(name="ann", n=3)
+        """
         text = message.decode("utf-8").rstrip("\r\n")
         if self._comments and text.startswith("#"):
             return None
@@ -204,7 +210,13 @@ class CsvRowSerializationSchema(SerializationSchema):
             return CsvRowSerializationSchema(self)
 
     def serialize(self, element: Any) -> bytes:
-        """The line of a row, with what ends it."""
+        """The line of a row, with what ends it.
+
+        Example:
+
+            row = Types.ROW_NAMED(["name", "n"], [Types.STRING(), Types.INT()])
+            CsvRowSerializationSchema.Builder(row).build().serialize(Row(name="ann", n=3))
+        """
         values = element.get_fields_by_names(self._type_info.get_field_names()) if isinstance(element, Row) else element
         out = io.StringIO()
         csv.writer(out, **self._dialect).writerow([self._text(value) for value in values])
@@ -229,11 +241,21 @@ class CsvSchema:
 
     @staticmethod
     def builder() -> CsvSchemaBuilder:
-        """Starts a schema without columns."""
+        """Starts a schema without columns.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").add_number_column("n").build()
+        """
         return CsvSchemaBuilder()
 
     def size(self) -> int:
-        """The number of columns."""
+        """The number of columns.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").build().size()  # gives 1
+        """
         return len(self._columns)
 
     def __len__(self) -> int:
@@ -243,7 +265,12 @@ class CsvSchema:
         return f"CsvSchema({', '.join(f'{name}: {kind}' for name, kind in self._columns.items())})"
 
     def to_arrow(self) -> pa.Schema:
-        """The schema of the columns as they are read and written."""
+        """The schema of the columns as they are read and written.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").build().to_arrow().names  # gives ["name"]
+        """
         schema = schema_of(RowTypeInfo(list(self._columns.values()), list(self._columns)))
         assert schema is not None
         return schema
@@ -263,51 +290,102 @@ class CsvSchemaBuilder:
         return self
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
-        """A column of texts."""
+        """A column of texts.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").build()
+        """
         return self._add(name, Types.STRING())
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
-        """A column of booleans."""
+        """A column of booleans.
+
+        Example:
+
+            CsvSchema.builder().add_boolean_column("paid").build()
+        """
         return self._add(name, Types.BOOLEAN())
 
     def add_number_column(self, name: str, number_type: TypeInformation | None = None) -> CsvSchemaBuilder:
-        """A column of numbers, of LONG unless `number_type` is another type of `Types`."""
+        """A column of numbers, of LONG unless `number_type` is another type of `Types`.
+
+        Example:
+
+            CsvSchema.builder().add_number_column("n", Types.LONG()).build()
+        """
         return self._add(name, Types.LONG() if number_type is None else number_type)
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
-        """All columns of another schema."""
+        """All columns of another schema.
+
+        Example:
+
+            first = CsvSchema.builder().add_string_column("name").build()
+            CsvSchema.builder().add_columns_from(first).add_number_column("n").build().size()  # gives 2
+        """
         self._columns.update(schema._columns)
         return self
 
     def clear_columns(self) -> CsvSchemaBuilder:
-        """Takes all columns away."""
+        """Takes all columns away.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").clear_columns().size()  # gives 0
+        """
         self._columns.clear()
         return self
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
-        """What stands between columns; a comma unless set."""
+        """What stands between columns; a comma unless set.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").set_column_separator(";").build()
+        """
         self._separator = char
         return self
 
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
-        """True: the first line has the names of the columns."""
+        """True: the first line has the names of the columns.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").set_use_header().build()
+        """
         self._header = use
         return self
 
     def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:
-        """True: the first line is no record."""
+        """True: the first line is no record.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").set_skip_first_data_row().build()
+        """
         self._skip_first = skip
         return self
 
     def size(self) -> int:
-        """The number of columns so far."""
+        """The number of columns so far.
+
+        Example:
+
+            CsvSchema.builder().add_string_column("name").size()  # gives 1
+        """
         return len(self._columns)
 
     def __len__(self) -> int:
         return self.size()
 
     def build(self) -> CsvSchema:
-        """The schema; one without columns is refused."""
+        """The schema; one without columns is refused.
+
+        Example:
+
+            schema = CsvSchema.builder().add_string_column("name").build()
+        """
         if not self._columns:
             raise JobDefinitionError("CsvSchema: add at least one column before build()")
         return CsvSchema(self)
@@ -318,7 +396,13 @@ class CsvReaderFormat:
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> CsvFormat:
-        """The format that reads files of this schema."""
+        """The format that reads files of this schema.
+
+        Example:
+
+            schema = CsvSchema.builder().add_string_column("name").build()
+            CsvReaderFormat.for_schema(schema)
+        """
         return CsvFormat(schema=schema.to_arrow(), header=schema._header, delimiter=schema._separator)
 
 
@@ -327,5 +411,11 @@ class CsvBulkWriters:
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> CsvWriteFormat:
-        """The format that writes files of this schema."""
+        """The format that writes files of this schema.
+
+        Example:
+
+            schema = CsvSchema.builder().add_string_column("name").build()
+            sink = FileSink.for_bulk_format("out", CsvBulkWriters.for_schema(schema)).build()
+        """
         return CsvWriteFormat(schema.to_arrow(), header=schema._header, delimiter=schema._separator)

@@ -67,7 +67,14 @@ class JsonRowDeserializationSchema(ColumnarDeserializationSchema):
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
-        """Starts a builder; `type_info` is required."""
+        """Starts a builder; `type_info` is required.
+
+        Example:
+
+            row = Types.ROW_NAMED(["name", "n"], [Types.STRING(), Types.INT()])
+            schema = JsonRowDeserializationSchema.builder().type_info(row).build()
+            schema.deserialize(b'{"name": "ann", "n": 3}')  # gives Row(name="ann", n=3)
+        """
         return JsonRowDeserializationSchema.Builder()
 
     def __init__(self, type_info: RowTypeInfo, fail_on_missing_field: bool, ignore_parse_errors: bool) -> None:
@@ -146,7 +153,13 @@ class JsonRowSerializationSchema(SerializationSchema):
 
     @staticmethod
     def builder() -> JsonRowSerializationSchema.Builder:
-        """Starts a builder; `with_type_info` is required."""
+        """Starts a builder; `with_type_info` is required.
+
+        Example:
+
+            row = Types.ROW_NAMED(["name", "n"], [Types.STRING(), Types.INT()])
+            JsonRowSerializationSchema.builder().with_type_info(row).build().serialize(Row(name="ann", n=3))
+        """
         return JsonRowSerializationSchema.Builder()
 
     def __init__(self, type_info: RowTypeInfo) -> None:

@@ -33,7 +33,13 @@ class ParquetBulkWriters:
         utc_timestamp: bool = False,
     ) -> ParquetWriteFormat:
         """The format that writes rows of this type. Settings of Hadoop and the zone of timestamps have no effect: timestamps are
-        written without a zone, as they are."""
+        written without a zone, as they are.
+
+        Example:
+
+            row = Types.ROW_NAMED(["name", "n"], [Types.STRING(), Types.INT()])
+            sink = FileSink.for_bulk_format("out", ParquetBulkWriters.for_row_type(row)).build()
+        """
         return ParquetWriteFormat(_schema(row_type, "ParquetBulkWriters.for_row_type"))
 
 
