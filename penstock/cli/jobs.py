@@ -71,13 +71,15 @@ def info(target: Target, as_json: AsJson = False) -> None:
     if as_json:
         print_json(documents.details(facts, slow))
         return
+    how = documents.mode(facts) or facts["runtime"]
     typer.echo(
         f"{facts['name']}  {facts['job_id']}  {facts['state']}\n"
-        f"started {moment(facts['start_ms'])}, {span(documents.times(facts)['duration'])}, {facts['runtime']}, "
+        f"started {moment(facts['start_ms'])}, {span(documents.times(facts)['duration'])}, {how}, "
         f"{_count(facts['slots'], 'slot')}\n{_count(facts['totals']['epochs'], 'epoch')}, "
         f"{facts['totals']['records_in']:,} records in, {facts['totals']['records_out']:,} out\n"
     )
     _print_vertices(facts, slow)
+    _print_notices(facts)
     for source in documents.held_back(facts):
         typer.echo(
             f"event time has not begun: {source['name']} has no watermark in {len(source['subtasks'])} of its {source['of']} "
@@ -99,6 +101,12 @@ def info(target: Target, as_json: AsJson = False) -> None:
         hint(f"penstock log {short}", f"penstock checkpoints {short}")
     else:
         hint(f"penstock savepoint {short}", f"penstock stop {short}", f"penstock rescale {short} N")
+
+
+def _print_notices(facts: dict[str, Any], *, err: bool = False) -> None:
+    """What a person should know of the job now."""
+    for notice in facts.get("notices", ()):
+        typer.echo(f"warning: {notice['text']}\n", err=err)
 
 
 def _print_vertices(facts: dict[str, Any], slow: str | None) -> None:
@@ -180,6 +188,7 @@ def rescale(
         print_json({"id": target.job_id, "parallelism": parallelism})
     else:
         typer.echo(f"{target.job_id} runs with parallelism {parallelism}")
+        _print_notices(target.facts(), err=True)
         hint(f"penstock info {target.job_id[:8]}")
 
 

@@ -10,7 +10,7 @@ import typer
 from penstock.cli import jobmanager, jobs, run, state
 from penstock.errors import PenstockError
 from penstock.runtime.console import report, verbose
-from penstock.service.program import ProgramError
+from penstock.service.program import ProgramError, run_program
 
 app = typer.Typer(
     name="penstock",
@@ -31,7 +31,7 @@ def main() -> None:
         if verbose():
             traceback.print_exception(error)
         else:
-            typer.echo(report(error), err=True)
+            typer.echo(_told(error), err=True)
         sys.exit(1)
     except ProgramError as failed:
         if verbose() or not isinstance(failed.error, PenstockError):
@@ -43,3 +43,11 @@ def main() -> None:
         where = "" if error.filename is None else f": {error.filename}"
         typer.echo(f"{error.strerror or error}{where}\n--dir or PENSTOCK_HOME names another home folder.", err=True)
         sys.exit(1)
+
+
+def _told(error: PenstockError) -> str:
+    """What the command itself refuses is one sentence; what came from the program has the program's part of the traceback."""
+    where = error.__traceback__
+    while where is not None and where.tb_frame.f_code is not run_program.__code__:
+        where = where.tb_next
+    return f"{type(error).__name__}: {error}" if where is None else report(error.with_traceback(where))

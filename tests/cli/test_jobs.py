@@ -103,6 +103,28 @@ def test_a_detached_job_is_listed_shown_saved_rescaled_stopped_and_resumed(
     assert command("log", job_id).stdout.count("the program's words") == 1
 
 
+def test_a_job_that_is_rescaled_beyond_its_splits_is_warned_about(home: Path, tmp_path: Path) -> None:
+    timed = ENDLESS.replace("no_watermarks()", "for_monotonous_timestamps()").replace(
+        "rate_per_second=1000", "splits=2, rate_per_second=1000, timestamp_of=lambda n: n"
+    )
+    path = program(tmp_path, "timed.py", timed)
+    started = command("run", "--detached", "--runtime", "embedded", "-p", "2", str(path), "timed")
+    assert started.returncode == 0, started.stderr
+    job_id = started.stdout.strip()
+    folder = JobHome(home).job(job_id)
+    eventually(lambda: (folder.facts() or {"totals": {"epochs": 0}})["totals"]["epochs"] > 3, "epochs")
+    assert "warning" not in command("info", job_id).stdout
+    rescaled = command("rescale", job_id, "3")
+    warning = "warning: event time stands still behind 'numbers': it has 2 splits for 3 subtasks"
+    assert warning in rescaled.stderr
+    shown = command("info", job_id).stdout
+    assert warning in shown
+    assert "event time has not begun" not in shown, "it is said once"
+    assert warning.partition(": ")[2] in command("log", job_id).stdout
+    assert command("rescale", job_id, "1").stderr.count("warning") == 0
+    assert command("cancel", job_id).returncode == 0
+
+
 def test_what_cannot_be_done_says_why(home: Path, tmp_path: Path) -> None:
     for arguments, words in (
         (("info", "nobody"), "penstock list"),

@@ -129,6 +129,7 @@ def test_the_programs_error_is_shown_as_python_shows_it_and_ours_without_a_trace
         assert refused.returncode == 1
         assert words in refused.stderr
         assert "Traceback" not in refused.stderr
+        assert 'File "' not in refused.stderr, "there is no line of the user's in it"
 
 
 def test_a_setting_that_nobody_reads_may_be_a_misspelt_one(tmp_path: Path) -> None:
