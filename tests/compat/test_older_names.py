@@ -26,7 +26,10 @@ pytestmark = pytest.mark.usefixtures("pyflink_aliases")
         ("pyflink.datastream", "async_retry_predicates async_retry_strategies"),
         ("pyflink.datastream.time_characteristic", "TimeCharacteristic"),
         ("pyflink.datastream.connectors", "NumberSequenceSource FlinkKafkaConsumer FlinkKafkaProducer Semantic"),
-        ("pyflink.datastream.connectors", "KafkaSource FileSource FileSink StreamFormat FileSourceBuilder"),
+        (
+            "pyflink.datastream.connectors",
+            "KafkaSource FileSource FileSink StreamingFileSink StreamFormat FileSourceBuilder",
+        ),
         ("pyflink.datastream.connectors.number_seq", "NumberSequenceSource"),
         ("pyflink.datastream.connectors.kafka", "FlinkKafkaConsumer FlinkKafkaProducer Semantic"),
         ("pyflink.datastream.formats.csv", "CsvRowDeserializationSchema CsvRowSerializationSchema CsvSchema"),

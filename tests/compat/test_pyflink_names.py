@@ -74,7 +74,6 @@ def test_the_comparison_notices_what_a_pyflink_program_would_trip_over() -> None
         ("pyflink.datastream.checkpoint_storage", "CustomCheckpointStorage", "FileSystemCheckpointStorage"),
         ("pyflink.common", "AssignerWithPeriodicWatermarksWrapper", "for_generator"),
         ("pyflink.common.watermark_strategy", "AssignerWithPeriodicWatermarksWrapper", "for_generator"),
-        ("pyflink.common.serialization", "BulkWriterFactory", "FileSink.parquet"),
     ],
 )
 def test_a_class_that_only_wraps_java_says_what_to_use_instead(module: str, name: str, advice: str) -> None:
@@ -97,8 +96,7 @@ def test_a_module_that_only_wraps_java_says_what_to_use_instead() -> None:
         (OutputTag("late"), "get_java_output_tag", "JVM"),
         (MemorySize(1), "get_java_memory_size", "JVM"),
         (SlotSharingGroup("a"), "get_java_slot_sharing_group", "JVM"),
-        (ExecutionConfig(), "enable_force_kryo", "Types"),
-        (StreamExecutionEnvironment(), "register_cached_file", "spark.files"),
+        (StreamExecutionEnvironment(), "create_input", "from_source"),
     ],
 )
 def test_a_method_that_only_reaches_java_says_what_to_use_instead(owner: Any, name: str, advice: str) -> None:
@@ -114,6 +112,31 @@ def test_the_job_client_is_found_where_pyflink_has_it() -> None:
 
 
 # -------------------------------------------------------------------- what the names do
+
+
+def test_javas_serializers_can_be_asked_for_and_what_was_asked_for_is_told() -> None:
+    config = ExecutionConfig()
+    assert not config.is_force_kryo_enabled()
+    assert not config.is_force_avro_enabled()
+    assert config.enable_force_kryo().is_force_kryo_enabled()
+    assert not config.is_force_avro_enabled()
+    assert config.enable_force_avro().is_force_avro_enabled()
+    assert not config.disable_force_kryo().is_force_kryo_enabled()
+    assert not config.disable_force_avro().is_force_avro_enabled()
+
+
+def test_a_cached_file_is_not_copied_and_that_is_said() -> None:
+    with pytest.warns(UserWarning, match=r"register_cached_file\('/data/labels', 'labels'\): the file is not copied"):
+        StreamExecutionEnvironment().register_cached_file("/data/labels", "labels", True)
+
+
+def test_what_writes_and_reads_files_in_bulk_has_pyflinks_classes() -> None:
+    factory = import_module("pyflink.common.serialization").BulkWriterFactory
+    files = import_module("pyflink.datastream.connectors.file_system")
+    parquet = import_module("pyflink.datastream.formats.parquet")
+    row = Types.ROW_NAMED(["n"], [Types.LONG()])
+    assert isinstance(parquet.ParquetBulkWriters.for_row_type(row), factory)
+    assert isinstance(parquet.ParquetColumnarRowInputFormat(row), files.BulkFormat)
 
 
 def test_generated_uids_can_be_forbidden() -> None:
