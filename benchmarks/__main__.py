@@ -18,7 +18,7 @@ from benchmarks.suite import Suite
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="200,000 events and 30 empty epochs: does it run at all?")
-    parser.add_argument("--only", default="1,2,3,4", help="which measurements, as in 1,3")
+    parser.add_argument("--only", default="1,2,3,4,5", help="which measurements, as in 1,3")
     parser.add_argument("--rounds", type=int, default=2, help="how often each competitor runs (the median counts)")
     parser.add_argument("--keep", action="store_true", help="keep the competitors' folders: logs, outputs, checkpoints")
     args = parser.parse_args(argv)

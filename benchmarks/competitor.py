@@ -36,13 +36,19 @@ class Measured:
     others: float
 
 
-class _Usage:
-    """CPU time of a process tree. Processes come and go: the largest value seen of each counts."""
+class Usage:
+    """CPU time and memory of a process tree, from now on. Processes come and go: the largest CPU time seen of each counts.
+
+    `look` is to be called now and then; `memory` is the most that was resident at one look, with pages that processes share
+    counted for each."""
 
     def __init__(self, root: int) -> None:
         self._root = psutil.Process(root)
         self._spent: dict[tuple[int, float], float] = {}
         self._known: dict[int, psutil.Process] = {root: self._root}
+        self.memory = 0
+        self.look()
+        self._before = sum(self._spent.values())
         self._begin = _machine_busy()
 
     def look(self) -> None:
@@ -52,16 +58,19 @@ class _Usage:
                     self._known.setdefault(child.pid, child)
         except psutil.Error:
             pass
+        resident = 0
         for pid, process in list(self._known.items()):
             try:
                 times = process.cpu_times()
                 self._spent[(pid, process.create_time())] = times.user + times.system
+                resident += process.memory_info().rss
             except psutil.Error:  # it has ended; processes it started may live on and stay known
                 del self._known[pid]
+        self.memory = max(self.memory, resident)
 
     def result(self) -> tuple[float, float]:
         """(own CPU seconds, share of the machine used by others)"""
-        own = sum(self._spent.values())
+        own = sum(self._spent.values()) - self._before
         busy, total = (now - then for now, then in zip(_machine_busy(), self._begin, strict=True))
         return own, max(0.0, busy - own) / max(total, 1e-9)
 
@@ -85,7 +94,7 @@ def compete(side: Side, spec: dict[str, Any], folder: Path) -> Measured:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        usage = _Usage(process.pid)
+        usage = Usage(process.pid)
         waited = 0.0
         while True:
             usage.look()

@@ -25,7 +25,6 @@ FILES_PER_EPOCH = 4
 WINDOW_FILES_PER_EPOCH = 10
 MARKER_KEY = -1  # the last file holds one event far in the future, so that Spark, too, closes every window
 _START_MS = 1_700_000_000_000
-_JITTER_MS = 500
 
 SCHEMA = pa.schema([("key", pa.int64()), ("event_time", pa.int64()), ("amount", pa.int64())])
 
@@ -39,6 +38,7 @@ class Dataset:
     keys: int = 100_000
     files: int = 80
     seed: int = 7
+    disorder_ms: int = 500
 
     def __post_init__(self) -> None:
         if self.events % self.files:
@@ -50,7 +50,7 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        return f"v{FORMAT}-{self.events}-{self.keys}-{self.files}-{self.seed}"
+        return f"v{FORMAT}-{self.events}-{self.keys}-{self.files}-{self.seed}-{self.disorder_ms}"
 
     def columns(self, files: int | None = None) -> tuple[Longs, Longs, Longs]:
         """(key, event time, amount) of the first `files` files, without the marker. Amounts are whole numbers, so
@@ -59,7 +59,7 @@ class Dataset:
         keys = rng.integers(0, self.keys, self.events, dtype=np.int64)
         span = WINDOW_MS * self.files // 4
         times = _START_MS + np.arange(self.events, dtype=np.int64) * span // self.events
-        times -= rng.integers(0, _JITTER_MS, self.events, dtype=np.int64)
+        times -= rng.integers(0, self.disorder_ms, self.events, dtype=np.int64)
         np.maximum(times, _START_MS, out=times)
         amounts = rng.integers(1, 10_000, self.events, dtype=np.int64)
         end = self.events if files is None else files * self.file_rows

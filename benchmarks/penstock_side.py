@@ -1,6 +1,6 @@
 """Penstock's side of each measurement; every run is a process of its own: `python -m benchmarks.penstock_side SPEC`.
 
-SPEC is JSON: `job` (window, window-from-spark, keyed, empty), `input`, `folder`, and settings. The result goes to
+SPEC is JSON: `job` (window, window-from-spark, keyed, rows, empty), `mode`, `input`, `folder`, and settings. The result goes to
 FOLDER/run.json.
 """
 
@@ -28,6 +28,7 @@ from penstock.datastream.window import TumblingEventTimeWindows
 CORES = 2
 _LONG = pa.int64()
 RUNNING = pa.schema([("key", _LONG), ("total", _LONG)])
+PRICES = pa.schema([("key", _LONG), ("price", _LONG)])
 
 
 class RunningTotal(KeyedProcessFunction):
@@ -44,7 +45,10 @@ class RunningTotal(KeyedProcessFunction):
 
 def environment(spec: dict[str, Any]) -> StreamExecutionEnvironment:
     config = Configuration()
-    config.set_string("spark.master", f"local[{CORES},4]")
+    mode = spec.get("mode", "epochs")
+    config.set_string("penstock.execution.mode", mode)
+    if mode == "epochs":  # else Penstock makes a session with a thread for each task of the job
+        config.set_string("spark.master", f"local[{CORES},4]")
     config.set_string("penstock.epoch.interval", "0 ms")
     if spec.get("max_records"):
         config.set_string("penstock.epoch.max-records", str(spec["max_records"]))
@@ -59,16 +63,29 @@ def environment(spec: dict[str, Any]) -> StreamExecutionEnvironment:
 
 
 def build_keyed(env: StreamExecutionEnvironment, spec: dict[str, Any]) -> None:
-    source = FileSource.parquet(spec["input"], columns=["key", "amount"], concurrent_files=FILES_PER_EPOCH)
+    source = FileSource.parquet(
+        spec["input"], columns=["key", "amount"], concurrent_files=spec.get("files", FILES_PER_EPOCH)
+    )
     events = env.from_source(source, WatermarkStrategy.no_watermarks(), "events").uid("events")
     events.key_by("key").process(RunningTotal()).uid("running").sink_to(
         FileSink.parquet(spec["folder"] + "/out", RUNNING, compression="snappy")
     ).uid("sink")
 
 
+def build_rows(env: StreamExecutionEnvironment, spec: dict[str, Any]) -> None:
+    source = FileSource.parquet(
+        spec["input"], columns=["key", "amount"], concurrent_files=spec.get("files", FILES_PER_EPOCH)
+    )
+    events = env.from_source(source, WatermarkStrategy.no_watermarks(), "events").uid("events")
+    doubled = events.map(lambda event: (event[0], event[1] * 2)).filter(lambda event: event[1] % 4 == 0)
+    doubled.sink_to(FileSink.parquet(spec["folder"] + "/out", PRICES, compression="snappy")).uid("sink")
+
+
 def build_window(env: StreamExecutionEnvironment, spec: dict[str, Any]) -> None:
-    source = FileSource.parquet(spec["input"], event_time_column="event_time", concurrent_files=WINDOW_FILES_PER_EPOCH)
-    bounded = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(BOUND_MS))
+    source = FileSource.parquet(
+        spec["input"], event_time_column="event_time", concurrent_files=spec.get("files", WINDOW_FILES_PER_EPOCH)
+    )
+    bounded = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(spec.get("bound_ms", BOUND_MS)))
     # Watermarks behind the source: those of the source itself are per file, and files that wait for their epoch hold
     # them back; Spark's, too, are made of what has been read.
     events = (
@@ -105,6 +122,7 @@ def _windows(events: Any, spec: dict[str, Any]) -> None:
 
 BUILDERS: dict[str, Callable[[StreamExecutionEnvironment, dict[str, Any]], None]] = {
     "keyed": build_keyed,
+    "rows": build_rows,
     "window": build_window,
     "window-from-spark": build_window_from_spark,
 }

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import glob
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from benchmarks.latency.figures import Noted, figures
 from benchmarks.latency.usage import CoresUsed
 from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.connectors.datagen import DataGeneratorSource
@@ -41,28 +39,19 @@ class Total(KeyedProcessFunction):
 
 
 class Note(SinkFunction):
-    """Notes when each result came, in files of its own."""
+    """Notes when each result came."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def open(self, runtime_context: Any) -> None:
-        self._seen: list[tuple[float, float, float]] = []
-        self._written, self._parts = time.time(), 0
+        self._noted = Noted(self._folder)
 
     def invoke(self, value: Any, context: Any) -> None:
-        now = time.time()
-        self._seen.append((value[0], value[2], now))
-        if now - self._written > 1.0:
-            self._write()
+        self._noted.add(value[0], value[2])
 
     def close(self) -> None:
-        self._write()
-
-    def _write(self) -> None:
-        self._written, self._parts = time.time(), self._parts + 1
-        np.save(f"{self._folder}/noted-{os.getpid()}-{id(self)}-{self._parts}.npy", np.array(self._seen))
-        self._seen = []
+        self._noted.write()
 
 
 def main(spec: dict[str, Any]) -> dict[str, Any]:
@@ -99,22 +88,6 @@ def main(spec: dict[str, Any]) -> dict[str, Any]:
     reports = client.epoch_reports()
     return {**figures(folder, rate, warm_up), "cores": cores, "wall_s": time.time() - started,
             "checkpoints": sum(report.checkpoint for report in reports)}  # fmt: skip
-
-
-def figures(folder: str, rate: float, warm_up: float) -> dict[str, Any]:
-    """Latencies behind the warm-up, in ms. An event is due at index / rate behind the start, and the start is such that the
-    luckiest in a thousand was read when it was due: waiting to be read counts for all others."""
-    noted = np.concatenate([part for name in glob.glob(f"{folder}/noted-*.npy") if len(part := np.load(name))])
-    noted = noted[noted[:, 0] >= rate * warm_up]
-    index, read, at = noted[:, 0], noted[:, 1], noted[:, 2]
-    due = index / rate + np.percentile(read - index / rate, 0.1)
-    values = (at - due) * 1000
-    return {
-        "events": len(values),
-        **{f"p{p}": round(float(np.percentile(values, p)), 2) for p in (50, 90, 99)},
-        "max": round(float(values.max()), 2),
-        "histogram": [round(float(v), 2) for v in np.percentile(values, range(0, 100))],
-    }
 
 
 if __name__ == "__main__":

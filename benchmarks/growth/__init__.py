@@ -1,0 +1,1 @@
+"""How costs grow with sizes, and the law that each must keep."""
