@@ -5,6 +5,7 @@ Run as a process of its own: `python -m tests.chaos.job FOLDER key=value…`. It
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,8 @@ def build(env: StreamExecutionEnvironment, folder: Path, records: int, rate: flo
 
 
 def main(argv: list[str]) -> None:
+    logging.basicConfig(format="%(asctime)s %(message)s")  # when a recovery is slow, its log says where the time went
+    logging.getLogger("penstock").setLevel(logging.INFO)
     folder = Path(argv[0])
     options = dict(argument.split("=", 1) for argument in argv[1:])
     records = int(options.pop("records", "100000"))

@@ -1,7 +1,7 @@
 """One chaos run from Kafka to Kafka and PostgreSQL: processes, the broker, the database, and the driver at named points are killed.
 
 `python -m tests.chaos.kafka_run` is `make chaos-kafka`. RECORDS, KINDS and SEED in the environment change the volume, the
-victims and the moments.
+victims and the moments, MODE (`epochs` or `pipelined`) how the job is run.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ AIMED = ("driver@after-manifest", "driver@during-sink-commit", "driver@after-sin
 DEFAULT_KINDS = [
     "slot", "database", "broker", "driver@after-manifest", "executor", "driver@before-spark-log", "database", "python-worker",
     "broker", "driver@during-sink-commit", "database", "slot",
+]  # fmt: skip
+PIPELINED_KINDS = [
+    "python-worker", "database", "broker", "driver@after-manifest", "executor", "driver@before-spark-log", "database",
+    "python-worker", "broker", "driver@during-sink-commit", "database", "executor",
 ]  # fmt: skip
 
 
@@ -71,8 +75,10 @@ def run(
     points: Sequence[str] = (),
     master: str = "local-cluster[2,1,1024]",
     timeout: float = 180.0,
+    mode: str = "epochs",
 ) -> KafkaOutcome:
-    """The first drivers die at `points`, one at each, and the next one goes on; then `kinds` are killed."""
+    """The first drivers die at `points`, one at each, and the next one goes on; then `kinds` are killed. Pipelined,
+    `epoch_records` are what a source is granted at once, some hundred times a second."""
     rng, started, wall = random.Random(seed), time.monotonic(), time.time()
     broker, database = KafkaServer(folder / "broker"), PostgresServer()
     outcome = KafkaOutcome()
@@ -90,6 +96,8 @@ def run(
             f"windows={windows}",
             f"database={database.conninfo}",
             f"penstock.epoch.max-records={epoch_records}",
+            f"penstock.execution.mode={mode}",
+            *(["execution.checkpointing.interval=300 ms"] if mode == "pipelined" else []),
             f"spark.master={master}",
             "spark.task.maxFailures=8",
             "spark.executor.memory=768m",
@@ -170,16 +178,26 @@ def _die_at(driver: Driver, point: str, timeout: float, epoch: int = 0) -> int:
 
 
 def main() -> int:
-    records = int(os.environ.get("RECORDS", "1000000"))
-    kinds = os.environ.get("KINDS", " ".join(DEFAULT_KINDS)).split()
+    mode = os.environ.get("MODE", "epochs")
+    pipelined = mode == "pipelined"
+    records = int(os.environ.get("RECORDS", "500000" if pipelined else "1000000"))
+    kinds = os.environ.get("KINDS", " ".join(PIPELINED_KINDS if pipelined else DEFAULT_KINDS)).split()
     known = {*KINDS, *AIMED, "broker", "database"}
     if unknown := set(kinds) - known:
         print(f"no such kinds: {sorted(unknown)}; there are {sorted(known)}")
         return 2
     seed = int(os.environ.get("SEED", int(time.time())))
-    print(f"{records:,} records, seed {seed}, kills: {' '.join(kinds)}", flush=True)
+    print(f"{mode}: {records:,} records, seed {seed}, kills: {' '.join(kinds)}", flush=True)
     with tempfile.TemporaryDirectory(prefix="penstock-chaos-kafka-") as folder:
-        outcome = run(Path(folder), kinds=kinds, records=records, epoch_records=max(1000, records // 120), seed=seed)
+        outcome = run(
+            Path(folder),
+            kinds=kinds,
+            records=records,
+            epoch_records=100 if pipelined else max(1000, records // 120),
+            seed=seed,
+            master="local-cluster[2,4,1024]" if pipelined else "local-cluster[2,1,1024]",
+            mode=mode,
+        )
     for kill in outcome.kills:
         print(f"{kill.kind}: pid {kill.pid} killed after epoch {kill.epoch}, next epoch {kill.recovery_s:.1f} s later")
     print(

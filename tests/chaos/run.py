@@ -14,6 +14,7 @@ from tests.chaos.cluster import Driver, left_behind
 from tests.chaos.verify import verify
 
 KINDS = ("slot", "python-worker", "executor", "driver")
+SLOW_S = 45.0  # such a recovery shows the driver's log
 PIPELINED_KINDS = ("python-worker", "executor", "driver")  # slots are part of epochs
 
 
@@ -115,6 +116,8 @@ def _kill(driver: Driver, kind: str, rng: random.Random, timeout: float) -> Kill
         lambda: driver.reports()[-1]["epoch"] > after or not driver.running, timeout, f"an epoch after killing a {kind}"
     )
     now = driver.reports()[-1]
+    if time.monotonic() - moment > SLOW_S:
+        print(f"{kind}: {time.monotonic() - moment:.0f} s until the next epoch\n{driver.log()}", flush=True)
     return Kill(kind, pid, last["epoch"], time.monotonic() - moment, now["generation"], now["job_attempt"])
 
 

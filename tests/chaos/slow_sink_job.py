@@ -83,6 +83,7 @@ class _SlowCommitter(Committer):
         self._files, self._switch = files, switch
 
     def open(self, storage: Storage | None) -> None:
+        self._files.job_id = self.job_id
         self._files.open(storage)
 
     def commit(self, epoch: int, committables: Sequence[Any]) -> None:

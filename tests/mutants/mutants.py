@@ -12,18 +12,28 @@ _CHALLENGE: Final = "tests/service/test_challenge.py"
 _CROSSING: Final = "tests/runtime/test_errors_cross.py"
 _SPECIFICATION: Final = "tests/embedded/test_changed_specification.py"
 _SIMULATED: Final = "tests/testing/test_simulate.py"
+_STATE_COLUMNS: Final = "tests/state/test_state_columns.py"
 _LAST: Final = "tests/embedded/test_last_checkpoint.py"
 _REPLACED: Final = "tests/embedded/test_replaced_driver.py"
 _SAVED: Final = "tests/embedded/test_savepoint_output.py"
 _SENDERS: Final = "tests/embedded/test_changed_senders.py"
 _FLOATS: Final = "tests/embedded/test_float_keys.py"
 _VALUES: Final = "tests/embedded/test_values_not_objects.py"
+_FUSED: Final = "tests/operators/test_fused.py"
 _CAPTURE: Final = "tests/datastream/test_capture.py"
 _REGISTRY: Final = "tests/runtime/test_registry.py"
 _ATTEMPTS: Final = "tests/runtime/test_attempts.py"
 _ONE_ANSWER: Final = "tests/contract/test_one_answer.py"
+_COLUMNAR_WINDOW: Final = "tests/operators/test_columnar_window.py"
 _STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
 _STREAM: Final = "tests/engine/test_stream_run.py"
+_ABORTED: Final = "tests/engine/test_aborted_barriers.py"
+_SPILL: Final = "tests/engine/test_spill.py"
+_UNALIGNED: Final = "tests/embedded/test_unaligned_rescale.py"
+_LOCAL: Final = "tests/checkpoint/test_local_copies.py"
+_LISTS: Final = "tests/state/test_list_table.py"
+_BARRIERS: Final = "tests/pipelined/test_barriers.py"
+_PIPELINED_CHECKPOINTS: Final = "tests/pipelined/test_checkpoints.py"
 
 # Why a simulated run cannot notice some.
 _SOCKETS_ONLY: Final = "sockets between processes: the simulator has one process"
@@ -290,10 +300,45 @@ _VALUES_AND_KEYS: Final = (
         tests=(f"{_VALUES}::test_a_reduce_that_changes_and_returns_its_first_argument",),
     ),
     Mutant(
+        name="a value of this epoch is given out as the object that is stored",
+        file="penstock/state/states.py",
+        old="return None if value is TOMBSTONE else own(value)",
+        new="return None if value is TOMBSTONE else value",
+        tests=(f"{_VALUES}::test_state_of_every_kind_holds_values",),
+    ),
+    Mutant(
+        name="a chain emits the object that a map goes on changing",
+        file="penstock/operators/fused.py",
+        old='        for line in filter(None, (f"{value} = own({value})", yes)):\n',
+        new='        for line in filter(None, ("pass", yes)):\n',
+        tests=(f"{_FUSED}::test_what_a_map_gives_counts_as_it_is_at_that_moment",),
+    ),
+    Mutant(
+        name="a chain emits the object that a filter goes on changing",
+        file="penstock/operators/fused.py",
+        old='                    self._add(depth + 2, f"{value} = own({value})")\n',
+        new='                    self._add(depth + 2, "pass")\n',
+        tests=(f"{_FUSED}::test_what_a_filter_keeps_counts_as_it_is_at_that_moment",),
+    ),
+    Mutant(
+        name="a flat map in a chain holds all that it yields",
+        file="penstock/operators/fused.py",
+        old="if len(out) >= limit:",
+        new="if False:",
+        tests=(f"{_FUSED}::test_a_flat_map_has_its_results_taken_away_while_it_still_yields",),
+    ),
+    Mutant(
+        name="routing in bulk takes True for 1 and loses what is no number",
+        file="penstock/state/bulk_keys.py",
+        old="if kind is None or len(set(map(type, keys))) > 1:",
+        new="if kind is None:",
+        tests=("tests/state/test_key_groups.py::test_key_groups_in_bulk_are_those_of_each_key_or_none",),
+    ),
+    Mutant(
         name="state holds objects instead of values",
         file="penstock/state/states.py",
-        old="self._table.overlay[self._entry()] = value if type(value) in ATOMS else own(value)",
-        new="self._table.overlay[self._entry()] = value",
+        old="self._table.overlay[entry] = value if type(value) in ATOMS else own(value)",
+        new="self._table.overlay[entry] = value",
         tests=(f"{_VALUES}::test_state_of_every_kind_holds_values",),
     ),
     Mutant(
@@ -334,6 +379,34 @@ _VALUES_AND_KEYS: Final = (
 )
 
 _COLUMNS: Final = (
+    Mutant(
+        name="a late record comes without the columns that its window does not read",
+        file="penstock/operators/columnar_window.py",
+        old="None if late_tag is not None else self.aggregation.reads",
+        new="self.aggregation.reads",
+        tests=("tests/datastream/test_columns_sent.py",),
+    ),
+    Mutant(
+        name="what a columnar window has gathered is in no snapshot",
+        file="penstock/operators/columnar_window.py",
+        old="    def end_epoch(self) -> None:\n        self._group()",
+        new="    def end_epoch(self) -> None:\n        pass",
+        tests=(_COLUMNAR_WINDOW,),
+    ),
+    Mutant(
+        name="a columnar window fires without what it has gathered",
+        file="penstock/operators/columnar_window.py",
+        old="self._gathered_from))) <= timestamp:",
+        new="self._gathered_from))) < timestamp:",
+        tests=(_COLUMNAR_WINDOW,),
+    ),
+    Mutant(
+        name="late firings of a columnar window leave out what it has gathered",
+        file="penstock/operators/columnar_window.py",
+        old="        self._group()  # what came before\n",
+        new="",
+        tests=(_COLUMNAR_WINDOW,),
+    ),
     Mutant(
         name="a batch window behind a keyed sum never fires",
         file="penstock/operators/panes.py",
@@ -466,6 +539,46 @@ _STATE: Final = (
         new="            pass",
         tests=("tests/embedded/test_damaged_working_state.py", "tests/state/test_damaged_rocksdb.py"),
         out_of_reach="damaged files of RocksDB: simulated state is too small to leave its memory",
+    ),
+    Mutant(
+        name="rows read ahead outlive the epoch",
+        file="penstock/state/rocksdb.py",
+        old="        cache, self._ahead = self._cache, {}\n",
+        new="        cache = self._cache\n",
+        tests=("tests/state/test_block_reads.py",),
+        out_of_reach="RocksDB: one seed in sixty has it, and blocks of a few records",
+    ),
+    Mutant(
+        name="a restore by columns keeps what was deleted",
+        file="penstock/state/rocksdb.py",
+        old="                    if away:\n",
+        new="                    if False:\n",
+        tests=(f"{_STATE_COLUMNS}::test_entries_in_whatever_order_keep_their_values_and_deletions_count",),
+        out_of_reach="columns of a restore: one seed in sixty has RocksDB, and its chains seldom delete",
+    ),
+    Mutant(
+        name="a file that a restore has written is not the database's",
+        file="penstock/state/rocksdb.py",
+        old="                file.ingest()",
+        new="                pass",
+        tests=(f"{_STATE_COLUMNS}::test_what_a_restore_writes_in_files_is_one_database_afterwards",),
+        out_of_reach="files of a restore: simulated state is too small for one",
+    ),
+    Mutant(
+        name="rows of a restore are not sorted with their keys",
+        file="penstock/state/rocksdb.py",
+        old="            keys, rows = keys.take(order), rows.take(order)",
+        new="            keys = keys.take(order)",
+        tests=(f"{_STATE_COLUMNS}::test_entries_in_whatever_order_keep_their_values_and_deletions_count",),
+        out_of_reach="files of a restore: simulated state is too small for one",
+    ),
+    Mutant(
+        name="a chain's files are loaded as they come",
+        file="penstock/checkpoint/restore.py",
+        old="first, data = coming.popleft()\n                    yield",
+        new="first, data = coming.pop()\n                    yield",
+        tests=("tests/checkpoint/test_read_ahead.py",),
+        out_of_reach="threads that fetch: a simulated host has none",
     ),
     Mutant(
         name="an error crosses processes without its class",
@@ -778,16 +891,124 @@ _STREAMS: Final = (
     Mutant(
         name="a barrier overtakes what its source was granted",
         file="penstock/engine/stream_run.py",
-        old="                flow.work.append(_Work(plan.sources[flow.held.task.vertex.head.operator_id], plan))\n",
-        new="                flow.work.appendleft(_Work(plan.sources[flow.held.task.vertex.head.operator_id], plan))\n",
+        old="                flow.work.append(_Work(plan.sources[",
+        new="                flow.work.appendleft(_Work(plan.sources[",
         tests=(f"{_STREAM}::test_a_source_reads_each_grant_once_and_sends_the_barrier_behind_all_of_them",),
     ),
     Mutant(
         name="the last unaligned barrier overtakes records",
         file="penstock/engine/stream_run.py",
-        old="        if not self._unaligned or not (plan.last or plan.savepoint is not None):\n",
-        new="        if not self._unaligned or plan.savepoint is None:\n",
+        old="        if not self._unaligned or not (plan.last or plan.savepoint is not None or flow.pointwise):\n",
+        new="        if not self._unaligned or not (plan.savepoint is not None or flow.pointwise):\n",
         tests=(f"{_STREAM}::test_unaligned_a_barrier_overtakes_records_but_the_last_one_does_not",),
+    ),
+    Mutant(
+        name="an unaligned barrier overtakes records from one subtask only",
+        file="penstock/engine/stream_run.py",
+        old="(plan.last or plan.savepoint is not None or flow.pointwise):\n",
+        new="(plan.last or plan.savepoint is not None):\n",
+        tests=(f"{_UNALIGNED}::test_what_was_on_the_way_is_neither_lost_nor_taken_twice[forward]",),
+        out_of_reach="order is lost only where many records of a key are on their way and their split moves: too rare in a run",
+    ),
+    Mutant(
+        name="what was on the way is taken when its channel has its turn",
+        file="penstock/engine/stream_run.py",
+        old="        flow = _Flow(held, inputs, epoch, deque(held.on_the_way), pointwise)\n",
+        new=(
+            "        for channel, event in held.on_the_way:\n            inputs[channel].append(event)\n"
+            "        flow = _Flow(held, inputs, epoch, deque(), pointwise)\n"
+        ),
+        tests=(f"{_UNALIGNED}::test_what_was_on_the_way_is_neither_lost_nor_taken_twice",),
+        out_of_reach="order is lost only where many records of a key are on their way and their split moves: too rare in a run",
+    ),
+    Mutant(
+        name="a barrier that takes no checkpoint holds records back",
+        file="penstock/protocol/gate.py",
+        old="        if not event.checkpoint:\n            return out\n",
+        new="",
+        tests=(f"{_STREAM}::test_no_record_waits_for_a_barrier_that_takes_no_checkpoint",),
+        out_of_reach="it is late, not wrong: no run waits for so long",
+    ),
+    Mutant(
+        name="an aborted barrier is waited for",
+        file="penstock/protocol/gate.py",
+        old="        self._missing.pop(epoch, None)\n        if self._aligning != epoch:\n            return []\n",
+        new="        if self._aligning != epoch or self._missing:\n            return []\n",
+        tests=(f"{_ABORTED}::test_records_that_an_aborted_barrier_has_held_back_go_on_at_once",),
+    ),
+    Mutant(
+        name="a barrier of an aborted checkpoint comes in after all",
+        file="penstock/engine/stream_run.py",
+        old="        if isinstance(event, Barrier) and event.epoch in self._aborted:\n            return\n",
+        new="",
+        tests=(f"{_ABORTED}::test_the_next_checkpoint_does_not_need_the_aborted_ones_barrier",),
+    ),
+    Mutant(
+        name="an epoch whose checkpoint was aborted does not end",
+        file="penstock/engine/stream_run.py",
+        old="        while flow.epoch in self._aborted:\n",
+        new="        while False:\n",
+        tests=(f"{_ABORTED}::test_a_task_that_has_not_come_to_the_epoch_skips_it_when_it_does",),
+    ),
+    Mutant(
+        name="the output of an epoch whose checkpoint was aborted is dropped",
+        file="penstock/engine/task.py",
+        old="            committables=committables,\n            complete=True,\n            skipped=True,\n",
+        new="            committables={},\n            complete=True,\n            skipped=True,\n",
+        tests=(f"{_ABORTED}::test_what_a_sink_has_staged_goes_along_with_an_epoch_that_is_skipped",),
+    ),
+    Mutant(
+        name="a large event comes out of the file in another order",
+        file="penstock/engine/stream_run.py",
+        old="            waiting.extendleft(reversed(rest))\n",
+        new="            waiting.extend(rest)\n",
+        tests=(f"{_SPILL}::test_a_large_block_comes_out_of_the_file_in_its_place",),
+        out_of_reach="its blocks are small",
+    ),
+    Mutant(
+        name="the file is emptied while something in it is waited for",
+        file="penstock/engine/spill.py",
+        old="        if not self._waiting:\n",
+        new="        if True:\n",
+        tests=(f"{_SPILL}::test_several_barriers_may_be_under_way_and_the_file_is_emptied",),
+    ),
+    Mutant(
+        name="a local copy is believed unseen",
+        file="penstock/checkpoint/local_copies.py",
+        old="            handle.verify(data)\n",
+        new="",
+        tests=(_LOCAL,),
+        out_of_reach="the simulator has no local copies",
+    ),
+    Mutant(
+        name="records on the way go to every new subtask",
+        file="penstock/operators/wiring.py",
+        old="        if target == subtask:\n            assert isinstance(event, Data)\n",
+        new="        if True:\n            assert isinstance(event, Data)\n",
+        tests=(f"{_UNALIGNED}::test_what_was_on_the_way_is_neither_lost_nor_taken_twice[key_by]",),
+    ),
+    Mutant(
+        name="an epoch adds to the list that a checkpoint has",
+        file="penstock/state/list_table.py",
+        old="            tail = tail.copy()\n",
+        new="",
+        tests=(_LISTS,),
+    ),
+    Mutant(
+        name="a full piece of a list is numbered as the one before it",
+        file="penstock/state/list_table.py",
+        old="            self.overlay[(key, _TAIL)] = (pieces + 1, [])\n",
+        new="            self.overlay[(key, _TAIL)] = (max(1, pieces), [])\n",
+        tests=(_LISTS,),
+        out_of_reach="its lists are short",
+    ),
+    Mutant(
+        name="pieces of a list that is deleted stay",
+        file="penstock/state/list_table.py",
+        old="            super().delete((key, piece))\n",
+        new="            pass\n",
+        tests=(_LISTS,),
+        out_of_reach="its lists are short",
     ),
     Mutant(
         name="time goes on behind the last barrier",
@@ -817,6 +1038,82 @@ _STREAMS: Final = (
     ),
 )
 
+_PIPELINED: Final = (
+    Mutant(
+        name="pipelined, what passes through a host waits until that has something to send",
+        file="penstock/runtime/pipelined/worker.py",
+        old="                self._passing = True\n",
+        new="",
+        tests=("tests/pipelined/test_host_loop.py",),
+        out_of_reach=_SPARK,
+    ),
+    Mutant(
+        name="pipelined, exactly-once barriers do not wait for each other",
+        file="penstock/runtime/pipelined/job.py",
+        old="        mode = BarrierMode.EXACTLY_ONCE\n",
+        new="        mode = BarrierMode.AT_LEAST_ONCE\n",
+        tests=(f"{_BARRIERS}::test_an_aligned_barrier_holds_the_records_behind_it_back",),
+        out_of_reach=_SPARK,
+    ),
+    Mutant(
+        name="pipelined, at-least-once barriers wait for each other",
+        file="penstock/runtime/pipelined/job.py",
+        old="            mode = BarrierMode.AT_LEAST_ONCE\n",
+        new="            mode = BarrierMode.EXACTLY_ONCE\n",
+        tests=(f"{_BARRIERS}::test_at_least_once_counts_what_came_behind_the_early_barrier_twice",),
+        out_of_reach=_SPARK,
+    ),
+    Mutant(
+        name="pipelined, unaligned barriers wait for each other",
+        file="penstock/runtime/pipelined/job.py",
+        old="            mode = BarrierMode.UNALIGNED\n",
+        new="            mode = BarrierMode.EXACTLY_ONCE\n",
+        tests=(f"{_BARRIERS}::test_under_back_pressure_an_unaligned_checkpoint_does_not_wait_for_the_slow_operator",),
+        out_of_reach=_SPARK,
+    ),
+    Mutant(
+        name="pipelined, an unaligned checkpoint forgets what its barriers overtook",
+        file="penstock/engine/stream_run.py",
+        old="            self.host.overtake(flow.held, channel, barrier, overtaken)\n",
+        new="            self.host.overtake(flow.held, channel, barrier, [])\n",
+        tests=(f"{_BARRIERS}::test_an_unaligned_barrier_holds_nothing_back_and_counts_everything_once",),
+    ),
+    Mutant(
+        name="pipelined, a split that is ahead hears of the others with a barrier only",
+        file="penstock/driver/job_master.py",
+        old="        self._sources.splits_read(operator_id, subtask, splits)\n",
+        new="        pass\n",
+        tests=("tests/pipelined/test_watermarks.py::test_a_split_that_is_ahead_of_its_group_waits_for_the_others",),
+        out_of_reach=_SPARK,
+    ),
+    Mutant(
+        name="pipelined, one checkpoint is in flight whatever is allowed",
+        file="penstock/runtime/pipelined/job.py",
+        old="len(self._checkpoints) >= self._settings.max_concurrent_checkpoints:\n",
+        new="len(self._checkpoints) >= 1:\n",
+        tests=(f"{_PIPELINED_CHECKPOINTS}::test_as_many_checkpoints_are_in_flight_as_are_allowed",),
+        out_of_reach=_SPARK,
+    ),
+    Mutant(
+        name="no pause between two checkpoints",
+        file="penstock/protocol/checkpoints.py",
+        old=" and (pause >= rules.min_pause_ms or pause < 0)\n",
+        new="\n",
+        tests=(f"{_PIPELINED_CHECKPOINTS}::test_between_two_checkpoints_there_is_the_pause_that_was_asked_for",),
+        out_of_reach="when a checkpoint is taken changes no answer",
+    ),
+    Mutant(
+        name="pipelined, functions do not hear of completed checkpoints",
+        file="penstock/runtime/pipelined/job.py",
+        old="            self._hosts.tell(CheckpointsSettled(completed=completed, oldest=oldest))\n",
+        new="            pass\n",
+        tests=(
+            f"{_PIPELINED_CHECKPOINTS}::test_functions_of_every_level_and_subtask_hear_of_every_completed_checkpoint_in_order",
+        ),
+        out_of_reach=_SPARK,
+    ),
+)
+
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *_CHECKPOINTS,
@@ -827,5 +1124,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_STATE,
     *_HOSTS,
     *_STREAMS,
+    *_PIPELINED,
     *_WAYS_IN,
 )
