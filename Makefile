@@ -15,6 +15,9 @@ SLOW_SINK_ARGS ?=
 SIMULATE_ARGS ?=
 MUTANTS ?=
 HOSTS_ARGS ?=
+NEXMARK_ARGS ?=
+PEERS_ARGS ?=
+MATRIX_ARGS ?=
 
 # Spark's workers must be the interpreter that has Penstock and the user's libraries, activated or not.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -22,10 +25,10 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Expanded once, when make starts: the time printed at the end includes set-up.
 STARTED := $(shell date +%s)
 
-.PHONY: help setup java kafka postgres browser demo cluster-demo compat quick test check reference docs format bench bench-latency bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
+.PHONY: help setup java kafka postgres browser demo cluster-demo compat compat-programs spark-matrix quick test check reference docs format bench bench-latency bench-growth bench-nexmark bench-peers bench-scale bench-kafka bench-postgres bench-state simulate mutants chaos chaos-kafka hosts nightly-tests nightly slow-sink soak yarn clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  make test PYTEST_ARGS="-k barrier -x" hands arguments to pytest; PYTHON=python3.12 picks the interpreter of a new .venv.'
 
@@ -74,10 +77,18 @@ postgres: ## check for the programs of a PostgreSQL server, which tests start (i
 compat: setup ## PyFlink's own tests and Flink's example programs, fetched and unchanged: the score (2 minutes; FLINK_GIT, RUNTIME)
 	@$(BIN)/python scripts/compat/score.py
 
-quick: setup ## the tests that need no Java, no server and no browser (2 minutes)
+compat-programs: setup java ## public PyFlink programs, fetched and unchanged, on both runtimes: does the table hold? (15 minutes; REPOSITORIES)
+	@status=0; for runtime in embedded spark; do \
+	  $(BIN)/python scripts/compat/public.py --runtime $$runtime $(if $(REPOSITORIES),--repositories $(REPOSITORIES)) || status=1; \
+	done; exit $$status
+
+spark-matrix: setup java ## tests and table formats on Spark 4.1, 4.2 and 4.3, each in an environment of its own: the table (half an hour; MATRIX_ARGS)
+	$(BIN)/python scripts/spark_matrix.py $(MATRIX_ARGS)
+
+quick: setup ## the tests that need no Java, no server and no browser (3 minutes)
 	@JAVA_HOME=/no/java/here $(BIN)/python -m tests.parts quick $(PYTEST_ARGS)
 
-test: setup java kafka postgres browser check ## all that CI runs: the checks, then every test (15 minutes on two cores)
+test: setup java kafka postgres browser check ## all that CI runs: the checks, then every test (25 minutes on two cores)
 	@PENSTOCK_REQUIRE_SERVERS=1 $(BIN)/python -m tests.parts test $(PYTEST_ARGS); status=$$?; \
 	  echo "make test took $$(( $$(date +%s) - $(STARTED) )) s in all"; exit $$status
 
@@ -103,8 +114,20 @@ bench-state: setup ## measure RocksDB with 10 million keys, and a slow checkpoin
 	$(BIN)/python -m benchmarks.state_backend
 	$(BIN)/python -m benchmarks.asynchronous_snapshots
 
-bench-latency: setup java ## from event to result: pipelined at three rates and six levels, epochs, Spark's micro-batches (15 minutes)
+bench-latency: setup java ## from event to result: pipelined at three rates and six levels, epochs, micro-batches, PyFlink (20 minutes)
 	$(BIN)/python -m benchmarks.latency
+
+bench-growth: setup ## cost against size of lists, windows, sessions, maps, joins, chains, epochs; fails when a law gets worse (3 minutes)
+	$(BIN)/python -m benchmarks.growth
+
+bench-nexmark: setup java ## Nexmark's queries on both ways of running, answers compared with DuckDB's (half an hour; NEXMARK_ARGS, such as --only q5 --modes pipelined,flink-sql,spark)
+	$(BIN)/python -m benchmarks.nexmark $(NEXMARK_ARGS)
+
+bench-peers: setup java ## Penstock beside Flink SQL, PyFlink, Spark, Bytewax and Pathway: three workloads, answers checked (half an hour; PEERS_ARGS, such as --systems spark --workloads W2)
+	$(BIN)/python -m benchmarks.peers $(PEERS_ARGS)
+
+bench-scale: setup java ## what the driver costs with 6, 192 and 999 hosts, and the model for a thousand cores beside small runs (5 minutes)
+	$(BIN)/python -m benchmarks.scale
 
 bench: setup java ## measure throughput and latency
 	$(BIN)/python -m benchmarks
@@ -118,18 +141,18 @@ mutants: setup java postgres ## sabotage the product in one place after the othe
 chaos: setup java ## kill processes of running jobs and compare the answers with a reference (half an hour; RUNS, KILLS, RECORDS)
 	$(BIN)/python -m tests.chaos
 
-chaos-kafka: setup kafka postgres ## a million records from Kafka to Kafka and PostgreSQL while processes and servers are killed
+chaos-kafka: setup kafka postgres ## records from Kafka to Kafka and PostgreSQL while processes and servers are killed (MODE=pipelined or epochs)
 	$(BIN)/python -m tests.chaos.kafka_run
 
 slow-sink: setup java ## a sink is slow for five minutes, once in its writes and once in its commits: what is named, bounded, regained (SLOW_SINK_ARGS)
 	$(BIN)/python -m tests.chaos.slow_sink $(SLOW_SINK_ARGS)
 
-soak: setup ## twenty minutes of a job that fails and restarts: memory, files, threads, processes must not grow (SOAK_ARGS)
+soak: setup java ## twenty minutes of a pipelined job whose workers are killed: memory, files, threads, processes must not grow (SOAK_ARGS)
 	$(BIN)/python -m tests.chaos.soak $(SOAK_ARGS)
 
 hosts: setup java ## as root: hosts in network namespaces; slot, executor, host killed, links cut, a second driver (20 minutes; HOSTS_ARGS)
 	$(BIN)/python -m tests.hosts $(HOSTS_ARGS)
-	$(BIN)/python -m tests.hosts --mode pipelined slot-killed host-killed vanishes second-driver
+	$(BIN)/python -m tests.hosts --mode pipelined slot-killed executor-killed host-killed vanishes second-driver
 
 # One after the other, all of them whatever fails: a night is for finding more than the first thing that is wrong.
 nightly: setup java kafka postgres browser ## the long runs, one after the other: tests marked nightly, simulate, mutants, chaos, hosts, soak, slow-sink (a night)
