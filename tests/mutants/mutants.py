@@ -1041,7 +1041,7 @@ _STREAMS: Final = (
 _PIPELINED: Final = (
     Mutant(
         name="pipelined, what passes through a host waits until that has something to send",
-        file="penstock/runtime/pipelined/worker.py",
+        file="penstock/runtime/pipelined/host_loop.py",
         old="                self._passing = True\n",
         new="",
         tests=("tests/pipelined/test_host_loop.py",),

@@ -1,0 +1,93 @@
+"""What waits in front of a host's thread, and behind it for Spark's: both are bounded."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+import pyarrow as pa
+
+
+class Frame:
+    __slots__ = ("payload",)
+
+    def __init__(self, payload: memoryview) -> None:
+        self.payload = payload
+
+
+class InputEnded:
+    """Nothing more comes from Spark."""
+
+
+class DriverGone:
+    """The connection to the driver has ended: so does the attempt."""
+
+
+class Inbox:
+    """Rows and messages in the order in which they come. Rows wait outside while too many bytes are in here."""
+
+    def __init__(self, limit: int) -> None:
+        self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._limit, self._bytes = limit, 0
+        self._taken = 0  # bytes that were taken and are not done with
+        self._open = False
+        self._room = threading.Condition()
+
+    def put(self, item: Any, size: int = 0) -> None:
+        if size:
+            with self._room:
+                while self._bytes > self._limit and not self._open:
+                    self._room.wait(1.0)
+                self._bytes += size
+        self._items.put(item)
+
+    def take(self, timeout_s: float) -> list[Any]:
+        """All that has come; if nothing has, waits so long for the first."""
+        items: list[Any] = []
+        try:
+            items.append(self._items.get(timeout=timeout_s) if timeout_s > 0 else self._items.get_nowait())
+            while len(items) < 64:
+                items.append(self._items.get_nowait())
+        except queue.Empty:
+            pass
+        self._taken += sum(len(item.payload) for item in items if isinstance(item, Frame))
+        return items
+
+    def done(self) -> None:
+        """What was taken has been worked off, as far as it can be now."""
+        if self._taken:
+            with self._room:
+                self._bytes -= self._taken
+                self._room.notify_all()
+            self._taken = 0
+
+    def let_all_in(self, all_in: bool) -> None:
+        """Whether rows come in however many bytes are in here: a barrier is to be found that overtakes them."""
+        if all_in != self._open:
+            with self._room:
+                self._open = all_in
+                self._room.notify_all()
+
+    @property
+    def empty(self) -> bool:
+        return self._items.empty()
+
+
+class Outbox:
+    """What waits for Spark's thread, at most so many: `put` waits for room. `queue.Queue` does the same in Python, and slower."""
+
+    def __init__(self, most: int) -> None:
+        self._items: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(most):
+            self._room.put(None)
+
+    def put(self, item: pa.RecordBatch | BaseException | None) -> None:
+        self._room.get()
+        self._items.put(item)
+
+    def get(self) -> pa.RecordBatch | BaseException | None:
+        item = self._items.get()
+        self._room.put(None)
+        return item
