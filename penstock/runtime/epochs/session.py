@@ -59,7 +59,7 @@ PIPELINED_CONF: dict[str, str] = {
     # What is in flight between two hosts, in front of a barrier: it bounds how long an aligned checkpoint takes. A writer counts
     # buffers, whatever is in them, so that a frame should fit into one.
     "spark.shuffle.streaming.networkBufferSize": str(256 << 10),
-    "spark.shuffle.streaming.readerMaxMemory": str(8 << 20),
+    "spark.shuffle.streaming.readerMaxMemory": str(1 << 20),
     "spark.shuffle.streaming.writerMaxMemory": str(8 << 20),
     "spark.python.daemon.module": "penstock.runtime.pipelined.daemon",  # workers are forked with everything imported
 }

@@ -19,7 +19,7 @@ from penstock.protocol.events import Barrier, EndOfData, Event
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.runtime.pipelined.frames import FrameBuffer, events_in
-from penstock.runtime.pipelined.mailboxes import DriverGone, Frame, Inbox, InputEnded, Outbox
+from penstock.runtime.pipelined.mailboxes import DriverGone, Frame, Inbox, InputEnded, Outbox, Pace
 from penstock.runtime.pipelined.messages import (
     AbortCheckpoint,
     Acknowledge,
@@ -34,7 +34,9 @@ from penstock.runtime.pipelined.messages import (
     TriggerBarrier,
 )
 
-_FRAME_BYTES: Final = 1 << 20  # what is gathered for all targets before it leaves, whatever else is to come
+# What is gathered for all targets before it leaves, whatever else is to come: as much as goes between two flushes of a busy host.
+_LEAST_FRAME: Final = 32 << 10
+_MOST_FRAME: Final = 1 << 20
 _ASYNC_POLL_S: Final = 0.001  # while requests of an asynchronous function are under way
 _LONGEST_WAIT_S: Final = 1.0
 _TURN_S: Final = 0.01  # how long tasks take records before timers, messages and barriers that overtake have their turn
@@ -73,6 +75,7 @@ class HostLoop:
         self._sent: dict[tuple[int, int, int], int] = {}
         self._received: dict[tuple[int, int], int] = {}
         self._frames = FrameBuffer(graph.slots)
+        self._pace, self._frame_bytes = Pace(), _LEAST_FRAME
         self._loops = {loop.tail: loop for loop in graph.loops}
         self._gap_s = start.flush_gap_ms / 1000
         self._timeout_s = None if settings.buffer_timeout_ms is None else settings.buffer_timeout_ms / 1000
@@ -85,6 +88,7 @@ class HostLoop:
         self._markers_s = settings.latency_interval_ms / 1000  # 0: none
         self._next_markers = time.monotonic() + self._markers_s if self._markers_s and level == 0 else math.inf
         self._flushed = 0.0
+        self._handed_on = time.monotonic()
         self._input_ended = self._over = self.job_over = False
         self._more = False  # the last turn was over before the work was
         self._unaligned = host.mode is BarrierMode.UNALIGNED
@@ -242,7 +246,7 @@ class HostLoop:
             seq = self._sent.get(key, 0)
             self._sent[key] = seq + 1
             self._frames.add(target, self._level_of[vertex], int(vertex), channel, seq, kind, payload)
-        if self._frames.size >= _FRAME_BYTES:
+        if self._frames.size >= self._frame_bytes:
             self._flush_frames()
 
     def acknowledge(self, ack: TaskAck) -> None:
@@ -304,13 +308,17 @@ class HostLoop:
         self._flush_frames()
 
     def _flush_frames(self) -> None:
+        size = self._frames.size
         batch = self._frames.take()
         self._flushed, self._urgent, self._passing = time.monotonic(), False, False
         if batch is None:
             return
-        began = time.perf_counter()
         self._out.put(batch)
-        waited = time.perf_counter() - began
+        now = time.monotonic()
+        waited = now - self._flushed
+        self._pace.went(size, now - self._handed_on)
+        self._frame_bytes = self._pace.bytes_in(self._wait_s(True), _LEAST_FRAME, _MOST_FRAME)
+        self._handed_on = now
         for held in self._held:
             held.blocked += waited
             if held.working_since is not None:

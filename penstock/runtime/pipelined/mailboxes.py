@@ -4,9 +4,34 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
 import pyarrow as pa
+
+_WORK_S: Final = 0.1  # what waits in an inbox is worked off in this time: a barrier comes behind it
+_LEAST: Final = 256 << 10  # bytes: some frames are there while the next ones come
+_REMEMBERED_S: Final = 1.0
+
+
+class Pace:
+    """How many bytes went by in a second, lately."""
+
+    def __init__(self) -> None:
+        self._bytes, self._seconds = 0.0, 0.0
+
+    def went(self, size: int, seconds: float) -> None:
+        """So many bytes took so long."""
+        self._bytes += size
+        self._seconds += seconds
+        if self._seconds > _REMEMBERED_S:
+            self._bytes *= _REMEMBERED_S / self._seconds
+            self._seconds = _REMEMBERED_S
+
+    def bytes_in(self, seconds: float, least: int, most: int) -> int:
+        """As many as go by in so long, within these bounds; the least as long as nothing is known."""
+        return int(max(least, min(most, self._bytes / self._seconds * seconds))) if self._seconds > 0 else least
 
 
 class Frame:
@@ -25,12 +50,20 @@ class DriverGone:
 
 
 class Inbox:
-    """Rows and messages in the order in which they come. Rows wait outside while too many bytes are in here."""
+    """Rows and messages in the order in which they come. Rows wait outside while too many bytes are in here: more than the host
+    works off in a tenth of a second, as fast as it has been lately, and never more than `most`.
 
-    def __init__(self, limit: int) -> None:
+    Bytes alone would be no bound: 8 MiB of two whole numbers a record are a tenth of a second of work for columns and one or more
+    for a Python function, and every barrier waits for all of it.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._limit, self._bytes = limit, 0
+        self._most, self._clock = most, clock
+        self._limit, self._bytes = min(most, _LEAST), 0
         self._taken = 0  # bytes that were taken and are not done with
+        self._since = 0.0  # when the first of them were
+        self._pace = Pace()
         self._open = False
         self._room = threading.Condition()
 
@@ -51,14 +84,19 @@ class Inbox:
                 items.append(self._items.get_nowait())
         except queue.Empty:
             pass
+        if not self._taken:
+            self._since = self._clock()
         self._taken += sum(len(item.payload) for item in items if isinstance(item, Frame))
         return items
 
     def done(self) -> None:
         """What was taken has been worked off, as far as it can be now."""
         if self._taken:
+            self._pace.went(self._taken, self._clock() - self._since)
+            limit = self._pace.bytes_in(_WORK_S, min(self._most, _LEAST), self._most)
             with self._room:
                 self._bytes -= self._taken
+                self._limit = limit
                 self._room.notify_all()
             self._taken = 0
 
