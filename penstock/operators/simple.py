@@ -6,14 +6,16 @@ They work block by block, which is where their speed comes from; functions that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.functions.connectors import Sink, SinkWriter, WriterContext
 from penstock.operators.base import Operator
 from penstock.operators.fused import Kind, fused_loop
-from penstock.records import Block
-from penstock.records.convert import to_rows
+from penstock.operators.positions import reads_by_position
+from penstock.records import Block, Columns, Rows
+from penstock.records.convert import makes_rows, rows_of, to_rows, to_tuples
 
 
 class FunctionOperator(Operator):
@@ -46,24 +48,37 @@ class ElementwiseOperator(FunctionOperator):
         self.fused: list[ElementwiseOperator] = [self]  # this one, and those that it calls
 
     def process(self, input: int, block: Block) -> None:
-        rows, fused = to_rows(block, self.input_type), self.fused
+        fused = self.fused
+        kinds, functions = tuple([operator.kind for operator in fused]), [operator.bound() for operator in fused]
+        rows, names = self._records(block, functions[: self._readers(kinds)])
         self.ctx.metrics.records_in += len(rows)
-        loop = fused_loop(tuple([operator.kind for operator in fused]), rows.timestamps is not None)
-        values, stamps, left = loop(
-            rows.values,
-            rows.timestamps,
-            [operator.bound() for operator in fused],
-            self._failed,
-            fused[-1].emit,
-            self.ctx.block_size,
+        values, stamps, left = fused_loop(kinds, rows.timestamps is not None)(
+            rows.values, rows.timestamps, functions, partial(self._failed, names), fused[-1].emit, self.ctx.block_size
         )
         for operator, behind, count in zip(fused, fused[1:], left, strict=False):  # the last one counts what it emits
             operator.ctx.metrics.records_out += count
             behind.ctx.metrics.records_in += count
+        if names is not None and set(kinds) == {"filter"}:
+            values = rows_of(names, values)
         fused[-1].emit(values, stamps)
 
-    def _failed(self, place: int, error: Exception, value: Any) -> None:
+    def _records(self, block: Block, readers: list[Callable[[Any], Any]]) -> tuple[Rows, list[str] | None]:
+        """The records, and the names of Rows that are tuples for now: those who get them cannot tell."""
+        if isinstance(block, Columns) and makes_rows(block.batch, self.input_type):
+            width = block.batch.num_columns
+            if all(reads_by_position(reader, width) for reader in readers):
+                return to_tuples(block, self.input_type)
+        return to_rows(block, self.input_type), None
+
+    @staticmethod
+    def _readers(kinds: tuple[Kind, ...]) -> int:
+        """So many functions get the records as they came: filters, and the first that makes something else of them."""
+        return next((place for place, kind in enumerate(kinds) if kind != "filter"), len(kinds)) + 1
+
+    def _failed(self, names: list[str] | None, place: int, error: Exception, value: Any) -> None:
         operator = self.fused[place]
+        if names is not None and place < self._readers(tuple([one.kind for one in self.fused])):
+            value = rows_of(names, [value])[0]
         operator.fail(error, operator.method, value, has_record=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -92,33 +92,58 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
     """Materialise: a tuple per row for tuple types, a named Row otherwise."""
     if isinstance(block, Rows):
         return block
-    names = list(block.batch.schema.names)
-    timestamps: list[int | None] | None = None if block.timestamps is None else block.timestamps.tolist()
+    names, columns = _python_columns(block.batch, type_info)
+    if isinstance(type_info, TupleTypeInfo):
+        values: list[Any] = list(zip(*columns, strict=True))
+    elif makes_rows(block.batch, type_info):
+        values = named_rows(names, columns)
+    else:
+        values = columns[0]
+    return Rows(values, _stamps(block))
+
+
+def makes_rows(batch: pa.RecordBatch, type_info: TypeInformation | None) -> bool:
+    """Whether what `to_rows` makes of columns are Rows."""
+    if isinstance(type_info, TupleTypeInfo):
+        return False
+    return type_info is None or isinstance(type_info, RowTypeInfo) or batch.num_columns != 1
+
+
+def to_tuples(block: Columns, type_info: TypeInformation | None) -> tuple[Rows, list[str]]:
+    """Tuples in the place of Rows (`makes_rows`), and the names that the Rows would have: `rows_of` makes them."""
+    names, columns = _python_columns(block.batch, type_info)
+    return Rows(list(zip(*columns, strict=True)), _stamps(block)), names
+
+
+def _python_columns(batch: pa.RecordBatch, type_info: TypeInformation | None) -> tuple[list[str], list[list[Any]]]:
+    names = list(batch.schema.names)
     if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
         types = type_info.get_field_types()
         if len(types) == len(names) and any(t.need_conversion() for t in types):
-            names = type_info.get_field_names()
-            columns = [_declared_values(column, t) for column, t in zip(block.batch.columns, types, strict=True)]
-            made: list[Any] = list(zip(*columns, strict=True))
-            return Rows(made if isinstance(type_info, TupleTypeInfo) else named_rows(names, columns), timestamps)
-    columns = [_declared_values(column, type_of_arrow(column.type)) for column in block.batch.columns]
-    if isinstance(type_info, TupleTypeInfo):
-        values: list[Any] = list(zip(*columns, strict=True))
-    elif type_info is not None and not isinstance(type_info, RowTypeInfo) and len(columns) == 1:
-        values = columns[0]
-    else:
-        values = named_rows(names, columns)
-    return Rows(values, timestamps)
+            declared = zip(batch.columns, types, strict=True)
+            return type_info.get_field_names(), [_declared_values(column, kind) for column, kind in declared]
+    return names, [_declared_values(column, type_of_arrow(column.type)) for column in batch.columns]
+
+
+def _stamps(block: Columns) -> list[int | None] | None:
+    return None if block.timestamps is None else block.timestamps.tolist()
 
 
 def named_rows(names: list[str], columns: list[list[Any]]) -> list[Any]:
-    """What `_create_row` gives for each row, without its calls: this runs once per record. The rows share one list of
-    names, which rows replace (`set_field_names`) and never change."""
-    if not columns:
-        return []
+    """What `_create_row` gives for each row, without its calls: this runs once per record."""
+    return _filled(names, len(columns[0]), zip(*columns, strict=True)) if columns else []
+
+
+def rows_of(names: list[str], tuples: list[Any]) -> list[Any]:
+    """The same of tuples."""
+    return _filled(names, len(tuples), tuples)
+
+
+def _filled(names: list[str], count: int, lines: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """The rows share one list of names, which rows replace (`set_field_names`) and never change."""
     insert = RowKind.INSERT
-    rows: list[Any] = list(map(Row.__new__, repeat(Row, len(columns[0]))))
-    for row, values in zip(rows, map(list, zip(*columns, strict=True)), strict=True):
+    rows: list[Any] = list(map(Row.__new__, repeat(Row, count)))
+    for row, values in zip(rows, map(list, lines), strict=True):
         row._fields = names
         row._values = values
         row._row_kind = insert

@@ -37,6 +37,7 @@ _PIPELINED_CHECKPOINTS: Final = "tests/pipelined/test_checkpoints.py"
 
 # Why a simulated run cannot notice some.
 _SOCKETS_ONLY: Final = "sockets between processes: the simulator has one process"
+_ROWS_ONLY: Final = "blocks of columns in front of functions: the simulator's sources give rows"
 _SPARK: Final = "Spark itself: the simulator has none"
 _SLOTS: Final = "slot processes and their addresses: the simulator's hosts are objects"
 
@@ -326,6 +327,33 @@ _VALUES_AND_KEYS: Final = (
         old="if len(out) >= limit:",
         new="if False:",
         tests=(f"{_FUSED}::test_a_flat_map_has_its_results_taken_away_while_it_still_yields",),
+    ),
+    Mutant(
+        name="what a filter by position keeps leaves the chain as a tuple",
+        file="penstock/operators/simple.py",
+        old='if names is not None and set(kinds) == {"filter"}:',
+        new="if False:",
+        tests=(f"{_FUSED}::test_what_a_filter_by_position_keeps_is_a_row_of_its_own",),
+        out_of_reach=_ROWS_ONLY,
+    ),
+    Mutant(
+        name="a function that hands its record on is given a tuple",
+        file="penstock/operators/positions.py",
+        old="                if position is None:\n                    return None\n                positions.add(position)\n",
+        new="                positions.add(position or 0)\n",
+        tests=(
+            "tests/operators/test_positions.py::test_what_is_not_surely_reading_by_position_does_not_count_as_it",
+            f"{_FUSED}::test_columns_give_what_rows_give",
+        ),
+        out_of_reach=_ROWS_ONLY,
+    ),
+    Mutant(
+        name="a function that reads beyond its record is given a tuple",
+        file="penstock/operators/positions.py",
+        old="and found.highest < width",
+        new="and found.highest <= width",
+        tests=(f"{_FUSED}::test_a_position_that_rows_do_not_have_is_the_error_of_a_row",),
+        out_of_reach=_ROWS_ONLY,
     ),
     Mutant(
         name="routing in bulk takes True for 1 and loses what is no number",

@@ -6,9 +6,11 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from penstock.common import Types
+from penstock.common import Row, Types
 from penstock.datastream import DataStream, StreamExecutionEnvironment
 from penstock.datastream.functions import FlatMapFunction, MapFunction
 from penstock.engine.task import Task, TaskSettings
@@ -19,7 +21,8 @@ from penstock.operators.fused import Kind, fused_loop
 from penstock.operators.simple import ElementwiseOperator
 from penstock.protocol.events import Data
 from penstock.protocol.ids import TaskId, VertexId
-from penstock.records import Rows
+from penstock.records import Block, Columns, Rows
+from penstock.records.convert import to_rows
 
 Build = Callable[[DataStream], DataStream]
 
@@ -42,7 +45,10 @@ class Chain:
             self.blocks.append(event.block)
 
     def give(self, values: list[Any], stamps: list[int | None] | None = None) -> list[Any]:
-        self.task.head.process(0, Rows(values, stamps))
+        return self.take(Rows(values, stamps))
+
+    def take(self, block: Block) -> list[Any]:
+        self.task.head.process(0, block)
         self.task.flush()
         return [value for block in self.blocks for value in block.values]
 
@@ -278,3 +284,81 @@ def _function(kind: Kind, number: int) -> Callable[[Any], Any]:
             return lambda value: len(repr(value)) % (number + 1) > 0
         case "flat_map":
             return lambda value: [(value, n) for n in range(number % 3)]
+
+
+# -------------------------------------------------------------------- tuples in the place of Rows
+
+CLICKS = Columns(
+    pa.record_batch({"key": [1, 2, 3, 4], "pages": [["a"], [], ["b", "c"], None]}),
+    np.array([10, 20, 30, 40]),
+)
+
+
+def row(key: int, pages: list[str] | None) -> Row:
+    return Row(key=key, pages=pages)
+
+
+BY_POSITION: dict[str, Build] = {
+    "map": lambda s: s.map(lambda v: (v[0], v[1])),
+    "filter": lambda s: s.filter(lambda v: v[0] % 2),
+    "filters": lambda s: s.filter(lambda v: v[0] % 2).filter(lambda v: v[1] is not None),
+    "filter and map": lambda s: s.filter(lambda v: v[0] % 2).map(lambda v: v[1]),
+    "filter and flat_map": lambda s: s.filter(lambda v: v[0] > 1).flat_map(lambda v: (v[1], v[0])),
+    "map and filter": lambda s: s.map(lambda v: (v[0], v[1])).filter(lambda v: len(v) == 2),
+    "a filter that keeps the record": lambda s: s.filter(lambda v: v[0] % 2).map(lambda v: (v, v.key)),
+    "a filter that asks for a name": lambda s: s.filter(lambda v: v.key % 2).filter(lambda v: v[0] > 1),
+}
+
+
+@pytest.mark.parametrize("what", BY_POSITION)
+def test_columns_give_what_rows_give(what: str) -> None:
+    columns, rows = Chain(BY_POSITION[what]), Chain(BY_POSITION[what])
+    assert _typed(columns.take(CLICKS)) == _typed(rows.take(to_rows(CLICKS)))
+    assert (columns.stamps, columns.counts) == (rows.stamps, rows.counts)
+
+
+def _typed(values: list[Any]) -> list[tuple[type, Any]]:
+    return [(type(value), value) for value in values]
+
+
+def test_a_function_that_reads_by_position_is_given_tuples(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_rows(*_: Any) -> list[Any]:
+        raise AssertionError("a Row was made")
+
+    monkeypatch.setattr("penstock.records.convert.named_rows", no_rows)
+    assert Chain(BY_POSITION["filter and map"]).take(CLICKS) == [["a"], ["b", "c"]]
+
+
+def test_what_a_filter_by_position_keeps_is_a_row_of_its_own() -> None:
+    chain = Chain(BY_POSITION["filters"])
+    assert chain.take(CLICKS) == [row(1, ["a"]), row(3, ["b", "c"])]
+    assert all(type(value) is Row for block in chain.blocks for value in block.values)
+    first, second = chain.blocks[0].values
+    first[0] = 9
+    assert second == row(3, ["b", "c"])
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_error_shows_the_row_that_a_tuple_stands_for(place: int) -> None:
+    build: Build = [
+        lambda s: s.filter(lambda v: v[0] / 0),
+        lambda s: s.filter(lambda v: v[0] == 3).map(lambda v: v[0] / 0),
+        lambda s: s.filter(lambda v: v[0] == 3).filter(lambda v: True).flat_map(lambda v: (v[0] / 0,)),
+    ][place]
+    messages = []
+    for block in (CLICKS, to_rows(CLICKS)):
+        with pytest.raises(UserFunctionError, match=r"ZeroDivisionError.*(?s:.*)on record Row\(key=") as raised:
+            Chain(build).take(block)
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    assert "test_fused.py" in messages[0]
+
+
+def test_an_error_behind_the_first_map_shows_what_that_made() -> None:
+    with pytest.raises(UserFunctionError, match=r"raised in filter of operator .* on record \(1, 'x'\)"):
+        Chain(lambda s: s.map(lambda v: (v[0], "x")).filter(lambda v: v[0] / 0)).take(CLICKS)
+
+
+def test_a_position_that_rows_do_not_have_is_the_error_of_a_row() -> None:
+    with pytest.raises(UserFunctionError, match="IndexError: list index out of range"):
+        Chain(lambda s: s.map(lambda v: v[2])).take(CLICKS)
