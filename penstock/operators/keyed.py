@@ -16,11 +16,12 @@ from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunc
 from penstock.functions.base import TimeDomain, TimerService
 from penstock.functions.process import OutputTag
 from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.positions import reads_by_position
 from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.simple import FunctionOperator
 from penstock.records import Block, Columns, Rows
-from penstock.records.convert import column_values, has_single_floats, to_rows
+from penstock.records.convert import column_values, has_single_floats, makes_rows, rows_of, to_rows, to_tuples
 from penstock.records.sizes import FIRST_LOOK, next_look
 from penstock.records.typed import Typed
 from penstock.state.backend import NO_KEY
@@ -193,12 +194,22 @@ class ProcessOperator(TimedOperator):
         return (self.function,)
 
     def process(self, input: int, block: Block) -> None:
-        rows = to_rows(block, self.input_type)
+        function = self.function.process_element
+        columns = self._key_columns(block)
+        names: list[str] | None = None  # of Rows that are tuples for now: the function cannot tell
+        if (
+            isinstance(block, Columns)
+            and (columns is not None or self.selector is None)
+            and makes_rows(block.batch, self.input_type)
+            and reads_by_position(function, block.batch.num_columns, arguments=2)
+        ):
+            rows, names = to_tuples(block, self.input_type)
+        else:
+            rows = to_rows(block, self.input_type)
         self.ctx.metrics.records_in += len(rows)
         context, state, collector, atoms = self.context, self.ctx.state, self.collector, ATOMS
         context._domain = TimeDomain.EVENT_TIME
-        function = self.function.process_element
-        keys = self._keys(block, rows)
+        keys = self._keys(rows) if columns is None else _keys_of(columns)
         if self.selector is not None:
             keys = state.read_ahead(keys)
         stamps: Iterable[int | None] = repeat(None) if rows.timestamps is None else rows.timestamps
@@ -228,22 +239,26 @@ class ProcessOperator(TimedOperator):
                         collector.look()
                     values, value_stamps, limit = collector.main, collector.stamps, collector.limit  # it may be sent
         except Exception as error:
-            self.fail(error, "process_element", value, has_record=True)
+            shown = value if names is None or value is None else rows_of(names, [value])[0]
+            self.fail(error, "process_element", shown, has_record=True)
         state.current_key = NO_KEY
         collector.flush()
 
-    def _keys(self, block: Block, rows: Rows) -> Iterable[Any]:
-        """The key of every record. Of columns they are taken as columns, which costs a fraction of asking each row."""
+    def _key_columns(self, block: Block) -> list[pa.Array] | None:
+        """The columns that keys are taken from, which costs a fraction of asking each row; None: each row is asked."""
         selector = self.selector
-        if selector is None:
-            return repeat(NO_KEY)
         if (
             isinstance(block, Columns)
             and isinstance(selector, ColumnKeySelector)
             and selector.reads_columns(block.batch)
         ):
-            columns = [_key_values(column) for column in selector.columns_of(block.batch)]
-            return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
+            return selector.columns_of(block.batch)
+        return None
+
+    def _keys(self, rows: Rows) -> Iterable[Any]:
+        selector = self.selector
+        if selector is None:
+            return repeat(NO_KEY)
         value: Any = None
         keys = []
         try:
@@ -261,6 +276,11 @@ class ProcessOperator(TimedOperator):
         except Exception as error:
             key = self.ctx.state.current_key
             self.fail(error, f"on_timer({timestamp}) for key {key!r}", None)
+
+
+def _keys_of(columns: list[pa.Array]) -> Iterable[Any]:
+    values = list(map(_key_values, columns))
+    return values[0] if len(values) == 1 else zip(*values, strict=True)
 
 
 def _key_values(column: pa.Array) -> Iterable[Any]:

@@ -348,6 +348,14 @@ _VALUES_AND_KEYS: Final = (
         out_of_reach=_ROWS_ONLY,
     ),
     Mutant(
+        name="an error of a process function shows the tuple that it was given",
+        file="penstock/operators/keyed.py",
+        old="shown = value if names is None or value is None else",
+        new="shown = value if True else",
+        tests=("tests/operators/test_process_by_position.py::test_an_error_shows_the_row_that_a_tuple_stands_for",),
+        out_of_reach=_ROWS_ONLY,
+    ),
+    Mutant(
         name="a function that reads beyond its record is given a tuple",
         file="penstock/operators/positions.py",
         old="and found.highest < width",
