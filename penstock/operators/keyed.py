@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -209,7 +210,12 @@ class ProcessOperator(TimedOperator):
         self.ctx.metrics.records_in += len(rows)
         context, state, collector, atoms = self.context, self.ctx.state, self.collector, ATOMS
         context._domain = TimeDomain.EVENT_TIME
-        keys = self._keys(rows) if columns is None else _keys_of(columns)
+        if columns is None:
+            keys = self._keys(rows)
+        elif names is not None and (place := self._key_place(block, columns)) is not None:
+            keys = map(itemgetter(place), rows.values)  # the same objects: a number is made once
+        else:
+            keys = _keys_of(columns)
         if self.selector is not None:
             keys = state.read_ahead(keys)
         stamps: Iterable[int | None] = repeat(None) if rows.timestamps is None else rows.timestamps
@@ -254,6 +260,16 @@ class ProcessOperator(TimedOperator):
         ):
             return selector.columns_of(block.batch)
         return None
+
+    def _key_place(self, block: Block, columns: list[pa.Array]) -> int | None:
+        """Where in its tuple the key of a record is, if it is one field, and that a number or a text as it came."""
+        assert isinstance(block, Columns)
+        assert isinstance(self.selector, ColumnKeySelector)
+        kind = columns[0].type
+        if len(columns) > 1 or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+            return None
+        place: int = block.batch.schema.get_field_index(self.selector.names[0])
+        return place
 
     def _keys(self, rows: Rows) -> Iterable[Any]:
         selector = self.selector

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,8 +15,10 @@ from penstock.datastream import OutputTag
 from penstock.datastream.functions import KeyedProcessFunction, ProcessFunction
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.errors import UserFunctionError
-from penstock.records import Columns
-from penstock.records.convert import to_rows
+from penstock.operators.keyed import ProcessOperator
+from penstock.operators.selectors import key_selector
+from penstock.records import Columns, Rows
+from penstock.records.convert import to_columns, to_rows
 from penstock.testing import OperatorHarness
 
 CLICKS = Columns(pa.record_batch({"key": [1, 2, 1, 0], "amount": [5, 6, 7, 8]}), np.array([10, 20, 30, 40]))
@@ -69,6 +72,53 @@ def test_columns_give_what_rows_give(function: Any, selector: Any) -> None:
 
 def test_columns_give_what_rows_give_without_a_key() -> None:
     assert _outcome(Keyless(), None, CLICKS) == _outcome(Keyless(), None, to_rows(CLICKS))
+
+
+class Keys(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
+        yield repr(ctx.get_current_key()), value[0]
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([3, None, 3], pa.int64()),
+        pa.array([2**63, 1], pa.uint64()),
+        pa.array(["a", None, "ä"]),
+        pa.array([0.0, -0.0, NAN, NAN]),
+        pa.array([True, False, None]),
+        pa.array([b"a", None]),
+        pa.array([18_000, 3], pa.date32()),
+        pa.array([1, 2], pa.timestamp("ms", "Europe/Berlin")),
+    ],
+    ids=lambda keys: str(keys.type),
+)
+def test_the_key_is_the_one_that_a_row_has(keys: Any) -> None:
+    columns = Columns(pa.record_batch({"key": keys, "amount": pa.array(range(len(keys)))}))
+    for function in (Keys(), Total()):
+        assert repr(_outcome(function, "key", columns)) == repr(_outcome(function, "key", to_rows(columns)))
+
+
+@pytest.mark.parametrize(
+    ("field", "keys"),
+    [
+        (Types.LONG(), [1, 2, 1]),
+        (Types.STRING(), ["a", "b", "a"]),
+        (Types.SQL_DATE(), [datetime.date(2026, 1, 2)] * 3),
+    ],
+    ids=str,
+)
+def test_the_key_is_the_one_that_a_declared_row_has(field: Any, keys: list[Any]) -> None:
+    declared = Types.ROW_NAMED(["key", "amount"], [field, Types.LONG()])
+    block = to_columns(Rows([Row(key=key, amount=number) for number, key in enumerate(keys)]), declared, "here")
+    outcomes = []
+    for given in (block, to_rows(block, declared)):
+        with OperatorHarness(ProcessOperator(Total(), key_selector("key", declared), declared)) as harness:
+            outcomes.append(harness.push_block(given).values())
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize(
