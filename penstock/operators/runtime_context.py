@@ -29,6 +29,7 @@ from penstock.state.states import (
     KeyedMapState,
     KeyedReducingState,
     KeyedValueState,
+    NamespacedValueState,
     _Handle,
 )
 from penstock.state.ttl import (
@@ -73,6 +74,8 @@ def keyed_state(
     if keyed is None:
         raise JobDefinitionError(f"state {name!r}: {type(descriptor).__name__} is not a keyed state descriptor")
     kind, plain, expiring = keyed
+    if namespaced and kind == "value":
+        plain = NamespacedValueState
     given: list[Any] = []
     if descriptor.ttl_config is not None:
         lifetime = Lifetime.of(descriptor.ttl_config, clock)

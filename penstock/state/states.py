@@ -41,20 +41,17 @@ class _Handle:
 
 class KeyedValueState(_Handle, ValueState[Any]):
     """A ValueState of the current key. Most jobs read and write one for every record: the steps of `_entry` and
-    `OverlayTable.read` are here without their calls."""
+    `OverlayTable.read` are here without their calls. NO_KEY is never in a table, so reading need not ask for it first."""
 
     __slots__ = ()
 
     def value(self) -> Any:
-        entry = self._backend.current_key
-        if self._namespaced or entry is NO_KEY:
-            entry = self._entry()
         table = self._table
-        value = table.overlay.get(entry, MISSING)
+        value = table.overlay.get(self._backend.current_key, MISSING)
         if type(value) in ATOMS:
             return value
         if value is MISSING:
-            value = table.base.get(entry, MISSING)
+            value = table.base.get(self._entry(), MISSING)
             if type(value) in ATOMS:
                 return value
             return None if value is MISSING else table.own(value)
@@ -62,12 +59,26 @@ class KeyedValueState(_Handle, ValueState[Any]):
 
     def update(self, value: Any) -> None:
         entry = self._backend.current_key
-        if self._namespaced or entry is NO_KEY:
-            entry = self._entry()
-        if value is None:  # as in Flink: None means no value
-            self._table.delete(entry)
+        if value is None or entry is NO_KEY:  # as in Flink: None means no value
+            self._table.delete(self._entry())
         else:
             self._table.overlay[entry] = value if type(value) in ATOMS else own(value)
+
+
+class NamespacedValueState(_Handle, ValueState[Any]):
+    """A ValueState of the current key and window."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        value = self._table.read(self._entry())
+        return None if value is MISSING else value
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self._table.delete(self._entry())
+        else:
+            self._table.put(self._entry(), own(value))
 
 
 class KeyedListState(_Handle, ListState[Any]):
