@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -89,14 +90,17 @@ class PartialAggregation:
         """Partial results of selected rows of one pane."""
         return self._aggregate(table, self._key_names)
 
-    def group_by_pane(self, table: pa.Table, panes: TimestampArray) -> list[tuple[int, pa.RecordBatch]]:
-        """The same for rows of several panes, in the order of panes."""
-        batch = self._aggregate(table.append_column(_PANE, pa.array(panes)), [_PANE, *self._key_names])
-        starts = batch.column(0).to_numpy()
-        order = np.argsort(starts, kind="stable")
-        batch, starts = batch.take(pa.array(order)).drop_columns([_PANE]), starts[order]
-        bounds = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), len(starts)]
-        return [(int(starts[begin]), batch.slice(begin, end - begin)) for begin, end in pairwise(bounds)]
+    def group_by_pane(self, table: pa.Table, panes: npt.NDArray[np.uint64]) -> list[tuple[int, pa.RecordBatch]]:
+        """The same for rows of several panes, which are numbered, in the order of panes. Numbers that lie close together are
+        grouped in arrays, as keys are; starts of panes would not."""
+        batch = self._aggregate(table.append_column(_PANE, pa.array(panes.view(np.int64))), [_PANE, *self._key_names])
+        numbers = batch.column(0).to_numpy().view(np.uint64)
+        batch = batch.drop_columns([_PANE])
+        if np.any(numbers[1:] < numbers[:-1]):
+            order = np.argsort(numbers, kind="stable")
+            batch, numbers = batch.take(pa.array(order)), numbers[order]
+        bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+        return [(int(numbers[begin]), batch.slice(begin, end - begin)) for begin, end in pairwise(bounds)]
 
     def _aggregate(self, table: pa.Table, by: list[str]) -> pa.RecordBatch:
         wanted = [(None if p.column is None else f"v:{p.column}", p.function) for p in self._partials]
@@ -176,6 +180,8 @@ class PartialAggregation:
 
     def sorted_by_key(self, merged: pa.RecordBatch) -> pa.RecordBatch:
         """The block in the order of its keys."""
+        if len(self._key_names) == 1 and _rises(merged.column(self._key_names[0])):
+            return merged
         return merged.sort_by([(name, "ascending") for name in self._key_names])
 
     def _grouped(self, table: pa.Table, by: list[str], wanted: list[tuple[str | None, str]]) -> pa.RecordBatch:
@@ -185,6 +191,14 @@ class PartialAggregation:
     def _named(self, arrays: Sequence[pa.Array], names: list[str]) -> pa.RecordBatch:
         schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)])
         return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self._key_names))
+
+
+def _rises(keys: pa.Array) -> bool:
+    """Whether whole numbers are in order, as they come out of arrays."""
+    if keys.null_count or not pa.types.is_integer(keys.type):
+        return False
+    numbers = keys.to_numpy()
+    return bool(np.all(numbers[1:] >= numbers[:-1]))
 
 
 def _in_order_of_rows(groups: Any) -> Any:

@@ -186,7 +186,8 @@ class ColumnarWindowOperator(Operator):
         first, last = self.grid.pane(int(stamps.min())), self.grid.pane(int(stamps.max()))
         if first == last:
             return [(first, self.aggregation.group(table))]
-        return self.aggregation.group_by_pane(table, self.grid.pane_array(stamps))
+        numbered = self.aggregation.group_by_pane(table, self.grid.pane_numbers(stamps, first))
+        return [(first + number * self.grid.width, block) for number, block in numbered]
 
     def _refire(self, table: pa.Table, stamps: TimestampArray) -> None:
         """Before the records are added: fire each window that has ended once per record for it, with the record and all

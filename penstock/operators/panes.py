@@ -130,6 +130,10 @@ class PaneGrid:
         """The panes of many timestamps."""
         return stamps - self._into(stamps, self.width)
 
+    def pane_numbers(self, stamps: TimestampArray, first: int) -> npt.NDArray[np.uint64]:
+        """The panes of many timestamps as numbers, from 0 for the one that begins at `first`, which is the earliest of them."""
+        return (stamps.view(np.uint64) - np.uint64(first % 2**64)) // np.uint64(self.width)
+
     def _into(self, stamps: TimestampArray, length: int) -> TimestampArray:
         """How far each is behind the start of its slice of this length; without an overflow at either end of time."""
         into: TimestampArray = np.mod(np.mod(stamps, length) - self.offset % length, length)

@@ -17,9 +17,10 @@ from penstock.datastream.window import (
     TumblingEventTimeWindows,
 )
 from penstock.errors import JobDefinitionError, PenstockError
+from penstock.operators.aggregation import PartialAggregation
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.panes import MAX_BLOCKS
-from penstock.records import Columns, Rows
+from penstock.operators.panes import MAX_BLOCKS, PaneGrid
+from penstock.records import Columns, Rows, exact_sums
 from penstock.state.keys import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
 from tests.operators.windows_by_hand import MAX
@@ -85,6 +86,58 @@ def test_keys_of_several_columns_strings_nulls_and_dictionaries_are_grouped() ->
     harness = OperatorHarness(ColumnarWindowOperator(("a", "b"), TUMBLING_10, {"n": count()}))
     harness.push_block(Columns(batch, np.zeros(5, dtype=np.int64))).end_input()
     assert rows(harness) == [("x", 1, 0, 10, 2), ("y", 1, 0, 10, 1), (None, 2, 0, 10, 2)]
+
+
+def test_records_of_several_panes_are_grouped_in_arrays_and_fire_in_the_order_of_their_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def by_hash(*_: Any) -> Any:
+        raise AssertionError("whole numbers close together need no hash table, however many panes they are in")
+
+    monkeypatch.setattr(exact_sums, "_grouped_by_hash", by_hash)
+    rng = np.random.default_rng(3)
+    keys, stamps = rng.integers(-50, 50, 5_000), rng.integers(1_700_000_000_000, 1_700_000_040_000, 5_000)
+    harness = windows(TumblingEventTimeWindows(10_000, 0))
+    harness.push_block(Columns(pa.record_batch({"key": keys, "value": np.ones_like(keys)}), stamps))
+    expected = [
+        (key, start, start + 10_000, int(np.count_nonzero((keys == key) & (stamps // 10_000 * 10_000 == start))))
+        for start in range(1_700_000_000_000, 1_700_000_040_000, 10_000)
+        for key in range(-50, 50)
+    ]
+    assert rows(harness.end_input()) == expected
+
+
+def test_numbers_far_apart_fire_in_the_order_of_their_keys_too() -> None:
+    harness = windows().push_block(block((9 * 10**9, 1, 0), (-5, 2, 9), (10**6, 3, 5), (-5, 7, 10), (9 * 10**9, 8, 12)))
+    fired = rows(harness.end_input())
+    assert [(key, total) for key, _, _, total in fired] == [
+        (-5, 2),
+        (10**6, 3),
+        (9 * 10**9, 1),
+        (-5, 7),
+        (9 * 10**9, 8),
+    ]
+
+
+def test_each_pane_gets_one_block_in_whatever_order_its_groups_are_found() -> None:
+    aggregation = PartialAggregation(("key",), {"n": count()})
+    table = aggregation.select(pa.record_batch({"key": ["b", "a", "b", "a"]}), "here")
+    made = aggregation.group_by_pane(table, np.array([7, 0, 0, 7], dtype=np.uint64))
+    assert [(pane, sorted(block.column("k0").to_pylist())) for pane, block in made] == [
+        (0, ["a", "b"]),
+        (7, ["a", "b"]),
+    ]
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 10_000])
+def test_panes_are_numbered_to_both_ends_of_time(width: int) -> None:
+    grid = PaneGrid(size=width, slide=width, offset=0, lateness=0)
+    latest = 2**63 - 1
+    for lowest in (-(2**63) + width, -1, 0, 1_700_000_000_123, latest):
+        stamps = sorted({lowest, min(lowest + 1, latest), min(lowest + 3 * width, latest), latest})
+        first = grid.pane(lowest)
+        numbers = grid.pane_numbers(np.array(stamps, dtype=np.int64), first)
+        assert [first + number * width for number in numbers.tolist()] == [grid.pane(stamp) for stamp in stamps]
 
 
 def test_windows_before_the_epoch_are_floored() -> None:
