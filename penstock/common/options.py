@@ -90,7 +90,9 @@ class JobOptions:
         "penstock.epoch.timeout", DurationMs(1), 600_000,
         "an epoch that takes longer is given up, and the job goes back to its last checkpoint")
     BLOCK_SIZE = ConfigOption(
-        "penstock.block.size", Whole(1), 10_000, "the most records in a block; it has fewer if they are more than 16 MiB")
+        "penstock.block.size", Whole(1), 10_000,
+        "the most records in a block; it has fewer if they are more than 16 MiB, and up to eight times as many where operators "
+        "work on columns")
     WATERMARK_INTERVAL = ConfigOption(
         "pipeline.auto-watermark-interval", DurationMs(), 200,
         "pipelined: how often periodic watermarks are made and idleness is looked for; 0: never. "

@@ -21,7 +21,7 @@ from penstock.operators import checkpointing
 from penstock.operators.base import Operator, OperatorContext, OperatorMetrics
 from penstock.operators.iteration import Feedback, IterationHead, IterationTail
 from penstock.operators.source import SourceOperator
-from penstock.operators.wiring import Emit, share_of, wire
+from penstock.operators.wiring import COLUMN_BLOCKS, Emit, share_of, wire
 from penstock.protocol.events import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -136,6 +136,7 @@ class Task:
             block_size=self.settings.block_size,
         )
         self.operators, self._outputs, self._routers = wiring.operators, wiring.outputs, wiring.routers
+        columnar = all(operator.columnar for operator in self.operators.values())
         for node in self.vertex.nodes:
             state = states.get(node.operator_id) or OperatorState(
                 node.operator_id, self._graph.job.max_parallelism, self.keyspace
@@ -157,7 +158,7 @@ class Task:
                     metrics=metrics,
                     job_parameters=self.settings.job_parameters,
                     job_id=self.settings.job_id,
-                    block_size=self.settings.block_size,
+                    block_size=self.settings.block_size * (COLUMN_BLOCKS if columnar else 1),
                     processing_time=lambda: self.processing_time,
                     clock_ms=self.clock_ms,
                     restored_checkpoint=lambda: self.confirmed,

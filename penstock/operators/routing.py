@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from penstock.protocol.events import Data, Event, LatencyMarker
 from penstock.records import Block, Columns, Rows
 from penstock.records.arrow_columns import take_rows
 from penstock.records.convert import to_rows
+from penstock.records.gathered_columns import GatheredColumns
 from penstock.records.sizes import BLOCK_BYTES, about, cut
 from penstock.state.bulk_keys import key_groups_in_bulk
 from penstock.state.column_keys import key_groups_of_columns
@@ -39,6 +40,7 @@ from penstock.state.keys import key_group, subtask_of
 Send: TypeAlias = Callable[[int, Event], None]  # (target subtask, event)
 
 _CACHED_KEYS = 500_000
+_COLUMN_BYTES: Final = 512 << 10  # of gathered columns that wait no longer; a frame is twice as large
 
 
 class Router(ABC):
@@ -48,6 +50,7 @@ class Router(ABC):
     reads: tuple[str, ...] | None = None  # the only columns that are wanted; None: all
     timeout_ms: int | None = None  # how long records may wait for others; None: as all do; -1: until a block is full
     waits_since: float | None = None  # by the clock of who asks: when records were first seen to wait
+    column_rows: int | None = None  # of a block of columns, where it may have more records than one of rows
 
     def __init__(self, targets: range, send: Send, block_size: int) -> None:
         self.targets = targets
@@ -55,6 +58,7 @@ class Router(ABC):
         self._block_size = block_size
         self._rows: dict[int, Rows] = {}
         self._bytes: dict[int, int] = {}  # of these, about
+        self._columns: dict[int, GatheredColumns] = {}  # a target has rows, or columns, or nothing
         self._markers = 0  # so many have passed
 
     def route(self, block: Block) -> None:
@@ -84,7 +88,7 @@ class Router(ABC):
     @property
     def gathered(self) -> bool:
         """Something waits for more to leave with it."""
-        return bool(self._rows)
+        return bool(self._rows or self._columns)
 
     @property
     def due(self) -> float | None:
@@ -95,10 +99,14 @@ class Router(ABC):
 
     def flush(self) -> None:
         """Sends everything that was gathered. Called before every watermark and barrier."""
-        for target in sorted(self._rows):
+        for target in sorted([*self._rows, *self._columns]):
             self._flush(target)
 
     def _flush(self, target: int) -> None:
+        columns = self._columns.pop(target, None)
+        if columns is not None:
+            self._send_block(target, columns.joined())
+            return
         size = self._bytes.pop(target, 0)
         rows = self._rows.pop(target, None)
         if rows is None or not rows.values:
@@ -111,9 +119,9 @@ class Router(ABC):
     def _send_block(self, target: int, block: Block) -> None:
         if self.pack is not None:
             block = self.pack(block)
-        if isinstance(block, Columns):
-            block = self._wanted(block)
-        for part in cut(block, self._block_size):
+            if isinstance(block, Columns):
+                block = self._wanted(block)
+        for part in cut(block, self._most_rows(block)):
             self._send(target, Data(part))
 
     def _wanted(self, block: Columns) -> Columns:
@@ -126,9 +134,10 @@ class Router(ABC):
     def put(self, target: int, block: Block) -> None:
         """All of a block for one target."""
         if isinstance(block, Columns):
-            self._flush(target)
-            self._send_block(target, block)
+            self._gather(target, self._wanted(block))
             return
+        if target in self._columns:
+            self._flush(target)
         pending = self._rows.get(target)
         if pending is None:
             self._rows[target] = Rows(list(block.values), None if block.timestamps is None else list(block.timestamps))
@@ -145,6 +154,19 @@ class Router(ABC):
         self._bytes[target] = self._bytes.get(target, 0) + about(block.values)
         if len(self._rows[target]) >= self._block_size or self._bytes[target] >= BLOCK_BYTES:
             self._flush(target)
+
+    def _gather(self, target: int, block: Columns) -> None:
+        """What a block has for one target is little if there are many: it waits for more, until that is worth a frame."""
+        columns = self._columns.get(target)
+        if columns is None or not columns.takes(block) or columns.rows + len(block) > self._most_rows(block):
+            self._flush(target)
+            columns = self._columns[target] = GatheredColumns()
+        columns.add(block)
+        if columns.bytes >= _COLUMN_BYTES or columns.rows >= self._most_rows(block):
+            self._flush(target)
+
+    def _most_rows(self, block: Block) -> int:
+        return self._block_size if self.column_rows is None or isinstance(block, Rows) else self.column_rows
 
     def scatter(self, rows: Rows, chosen: list[int]) -> None:
         """`chosen[i]` is the target of record i."""

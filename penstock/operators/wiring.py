@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import cloudpickle
 
@@ -116,6 +116,7 @@ class ChainOutput:
             yield from routers
 
 
+COLUMN_BLOCKS: Final = 8  # times as many records may be in a block where nobody makes Python objects of them
 _CALLS_PER_OPERATOR = 10
 _CALLS_ELSEWHERE = 1_000  # Python's own limit
 
@@ -244,7 +245,10 @@ def _router(
         block_size=block_size,
     )
     router.timeout_ms = source.buffer_timeout_ms
-    router.reads = next(node for node in graph.job.vertices[job_edge.target].nodes if node.id == edge.target).reads
+    receivers = graph.job.vertices[job_edge.target].nodes
+    router.reads = next(node for node in receivers if node.id == edge.target).reads
+    if all(node.columnar for node in receivers):
+        router.column_rows = COLUMN_BLOCKS * block_size
     if declared is not None and travels_as_arrow(declared):
         checked = _makes(operator)
         router.pack = partial(to_columns, type_info=declared, where=f"operator {source.where}", checked=checked)
