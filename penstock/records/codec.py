@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +19,24 @@ from penstock.pickling import dump_by_value
 from penstock.records.blocks import Block, Columns, Rows
 from penstock.records.sizes import BLOCK_BYTES, part_of
 
+_END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
+
 
 def batch_to_bytes(batch: pa.RecordBatch) -> bytes:
     """A batch in Arrow's stream format, with its schema."""
+    if all(map(_is_flat, batch.schema.types)):
+        # The same bytes, for few rows in less than half the time, for many in two thirds of it.
+        return b"".join((batch.schema.serialize(), batch.serialize(), _END_OF_STREAM))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def _is_flat(kind: pa.DataType) -> bool:
+    """Not a dictionary, which is a message of its own, and nothing that could hold one."""
+    return not (kind.num_fields or pa.types.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
 def bytes_to_batch(payload: bytes | memoryview) -> pa.RecordBatch:
