@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, assert_never
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.errors import PenstockError
@@ -26,6 +28,7 @@ from penstock.graph.partitioner import (
     Rescale,
     Shuffle,
 )
+from penstock.operators.number_targets import NumberTargets
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.protocol.events import Data, Event, LatencyMarker
 from penstock.records import Block, Columns, Rows
@@ -248,6 +251,11 @@ class HashRouter(Router):
         self._max = max_parallelism
         self._type = input_type
         self._cache: dict[Any, int] = {}
+        self._numbers = NumberTargets(lambda column: self._targets_of([column]), parallelism)
+
+    def _targets_of(self, keys: list[pa.Array]) -> npt.NDArray[Any]:
+        groups = key_groups_of_columns(keys, self._max)
+        return groups.astype(np.int64) * len(self.targets) // self._max
 
     def _route(self, block: Block) -> None:
         selector = self._selector
@@ -256,14 +264,15 @@ class HashRouter(Router):
             and isinstance(selector, ColumnKeySelector)
             and selector.reads_columns(block.batch)
         ):
-            groups = key_groups_of_columns(selector.columns_of(block.batch), self._max)
-            self.scatter_columns(self._wanted(block), groups.astype(np.int64) * len(self.targets) // self._max)
+            keys = selector.columns_of(block.batch)
+            chosen = self._numbers.of(keys[0]) if len(keys) == 1 else self._targets_of(keys)
+            self.scatter_columns(self._wanted(block), chosen)
             return
         rows = to_rows(block, self._type)
-        keys = list(map(selector, rows.values))
-        in_bulk = key_groups_in_bulk(keys, self._max)
+        values = list(map(selector, rows.values))
+        in_bulk = key_groups_in_bulk(values, self._max)
         if in_bulk is None:
-            self.scatter(rows, self._one_by_one(rows.values, keys))
+            self.scatter(rows, self._one_by_one(rows.values, values))
         else:
             self.scatter_rows(rows, in_bulk.astype(np.int64) * len(self.targets) // self._max)
 

@@ -140,7 +140,8 @@ def _with_column(crc: Crc, column: pa.Array, *, nested: bool) -> Crc:
     """The CRC after each row's value; `nested` puts the length of its encoding in front, as tuples do."""
     if _is_int(column.type):
         prefix = (9).to_bytes(4, "big") if nested else b""
-        values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+        numbers = column.cast(pa.int64())
+        values = (pc.fill_null(numbers, 0) if column.null_count else numbers).to_numpy(zero_copy_only=False)
         valid = _longs(_constant(crc, prefix + b"i"), np.ascontiguousarray(values))
     else:
         valid = _with_text(crc, column, nested=nested)

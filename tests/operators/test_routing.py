@@ -10,7 +10,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.operators.number_targets import NumberTargets
 from penstock.operators.routing import HashRouter
 from penstock.operators.selectors import ColumnKeySelector, key_selector
 from penstock.protocol.events import Data, Event, Watermark
@@ -166,3 +169,67 @@ def test_where_all_is_columns_blocks_may_be_larger() -> None:
     routed.route(Rows([{"k": 300 + number} for number in range(150)], list(range(150))))
     routed.router.flush()
     assert [len(block) for block in routed.blocks(0)] == [250, 50, 100, 50]
+
+
+@given(st.data())
+def test_keys_that_are_looked_up_go_where_their_key_group_is(data: st.DataObject) -> None:
+    """Ranges that begin anywhere, grow to either side, or jump; whatever has come before."""
+    targets = data.draw(st.sampled_from([1, 3, 100, 128]))
+    start = data.draw(st.sampled_from([-(2**63), -5000, 0, 10**12, 2**63 - 70_000]))
+    asked: list[int] = []
+
+    def find(column: pa.Array) -> Any:
+        asked.append(len(column))
+        return np.array([target_of(key, targets) for key in column.to_pylist()], dtype=np.int64)
+
+    numbers = NumberTargets(find, targets)
+    for _ in range(data.draw(st.integers(1, 6))):
+        near = data.draw(st.integers(0, 60_000)) + start
+        width = data.draw(st.sampled_from([1, 30, 600, 9_000]))
+        keys = [near + (number * 7919) % width for number in range(data.draw(st.sampled_from([1, 50, 3_000])))]
+        found = numbers.of(pa.array(keys, pa.int64()))
+        assert found.tolist() == [target_of(key, targets) for key in keys]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([1, None, 3] * 2000),
+        pa.array(["a", "b"] * 2000),
+        pa.array([2**64 - 1, 0] * 2000, pa.uint64()),
+        pa.array([-128, 127, 0, 5] * 2000, pa.int8()),
+        pa.array([True, False] * 2000),
+        pa.array([0, 2**62] * 2000),
+    ],
+    ids=str,
+)
+def test_keys_of_every_kind_go_where_their_key_group_is(keys: pa.Array) -> None:
+    router = Routed(targets=3).router
+    expected = [subtask_of(key_group(key, 128), 3, 128) for key in keys.to_pylist()]
+    for _ in range(3):
+        assert router._numbers.of(keys).tolist() == expected
+
+
+@pytest.mark.parametrize("low", [-(2**63), 2**63 - 1000, 2**63 - 1600])
+def test_the_ends_of_the_range_of_numbers_are_looked_up_or_hashed(low: int) -> None:
+    router = Routed(targets=3).router
+    keys = list(range(low, min(low + 1000, 2**63)))
+    for _ in range(5):
+        assert router._numbers.of(pa.array(keys)).tolist() == [target_of(key, 3) for key in keys]
+
+
+def test_keys_close_together_are_hashed_once_and_those_far_apart_each_time() -> None:
+    hashed: list[int] = []
+
+    def find(column: pa.Array) -> Any:
+        hashed.append(len(column))
+        return np.zeros(len(column), np.int64)
+
+    close, far = NumberTargets(find, 2), NumberTargets(find, 2)
+    for _ in range(20):
+        close.of(pa.array(np.arange(100_000, 101_000)))
+    assert sum(hashed) < 10_000
+    hashed.clear()
+    for _ in range(20):
+        far.of(pa.array(np.arange(1_000) * 10_000))
+    assert hashed == [1_000] * 20
