@@ -18,8 +18,17 @@ from penstock.common.options import JobOptions
 from penstock.common.types import Row
 from penstock.errors import BadRecordError, ProtocolError
 from penstock.protocol.events import Barrier, Data, EndOfData, Event, IdleStatus, LatencyMarker, Watermark
-from penstock.records import Block, Columns
-from penstock.records.codec import BlockKind, decode_block, encoded_blocks
+from penstock.records import Block, Columns, Rows
+from penstock.records.codec import (
+    BlockKind,
+    batch_to_bytes,
+    bytes_to_batch,
+    decode_block,
+    encoded_blocks,
+    with_timestamps,
+    without_timestamps,
+)
+from penstock.records.narrow_columns import narrowed, widened
 from penstock.records.sizes import BLOCK_BYTES, bytes_of, part_of
 
 SCHEMA: Final = pa.schema(
@@ -50,6 +59,7 @@ class EventKind(IntEnum):
     INGEST = 7  # a block Spark read: payload is (split, ordinal, Arrow IPC)
     HEARTBEAT = 8  # says nothing but that the epoch is on
     LATENCY = 9
+    NARROW = 10  # columns whose numbers have as many bytes as they need
 
 
 _LONG = struct.Struct("<q")
@@ -61,12 +71,23 @@ def encode_event(event: Event, largest: int | None = None) -> Iterator[tuple[int
     """One row, or of a block that is larger than it may be, several. BadRecordError if a single record takes more than `largest`
     bytes."""
     if isinstance(event, Data):
+        narrow = _narrowed(event.block)
+        if narrow is not None:
+            yield EventKind.NARROW, batch_to_bytes(narrow)
+            return
         for kind, payload in encoded_blocks(event.block):
             if largest is not None and len(payload) > max(largest, BLOCK_BYTES):
                 raise BadRecordError(_too_large(event.block, len(payload), largest))
             yield kind, payload
     else:
         yield _encode_control(event)
+
+
+def _narrowed(block: Block) -> pa.RecordBatch | None:
+    """None: it goes as it is. Neither a single record nor the whole is near a limit if it is not."""
+    if isinstance(block, Rows) or block.batch.nbytes > BLOCK_BYTES // 2:
+        return None
+    return narrowed(with_timestamps(block))
 
 
 def _too_large(block: Block, size: int, largest: int) -> str:
@@ -116,6 +137,8 @@ def decode_event(kind: int, payload: bytes | memoryview) -> Event:
     match kind:
         case EventKind.ROWS | EventKind.COLUMNS:
             return Data(decode_block(kind, payload))
+        case EventKind.NARROW:
+            return Data(without_timestamps(widened(bytes_to_batch(payload))))
         case EventKind.WATERMARK:
             return Watermark(_LONG.unpack(payload)[0])
         case EventKind.IDLE:

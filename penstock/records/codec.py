@@ -71,10 +71,14 @@ def encode_block(block: Block) -> tuple[int, bytes]:
     """The kind of a block and its bytes."""
     if isinstance(block, Rows):
         return BlockKind.ROWS, dump_by_value((block.values, block.timestamps))
-    batch = block.batch
-    if block.timestamps is not None:
-        batch = batch.append_column(_TIMESTAMP, pa.array(block.timestamps))
-    return BlockKind.COLUMNS, batch_to_bytes(batch)
+    return BlockKind.COLUMNS, batch_to_bytes(with_timestamps(block))
+
+
+def with_timestamps(block: Columns) -> pa.RecordBatch:
+    """The batch with its timestamps, if there are any, as a column of their own."""
+    if block.timestamps is None:
+        return block.batch
+    return block.batch.append_column(_TIMESTAMP, pa.array(block.timestamps))
 
 
 def decode_block(kind: int, payload: bytes | memoryview) -> Block:
@@ -82,7 +86,11 @@ def decode_block(kind: int, payload: bytes | memoryview) -> Block:
     if kind == BlockKind.ROWS:
         values, timestamps = pickle.loads(payload)
         return Rows(values, timestamps)
-    batch = bytes_to_batch(payload)
+    return without_timestamps(bytes_to_batch(payload))
+
+
+def without_timestamps(batch: pa.RecordBatch) -> Columns:
+    """The block of which `with_timestamps` made the batch."""
     index = batch.schema.get_field_index(_TIMESTAMP)
     if index < 0:
         return Columns(batch, None)
