@@ -1,6 +1,6 @@
 """The job that fault tests kill: three levels, splits of which one lags, half of all records on one key, two exact sinks.
 
-Its answer is computed here a second time, without Penstock.
+It lasts until the test lets it end (`ends`), not for a time. Its answer is computed here a second time, without Penstock.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import pyarrow as pa
 from examples.kill import ChosenProcess, kill
 from penstock.common import Configuration, Duration, Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
-from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSink
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction, ProcessWindowFunction
@@ -27,6 +27,7 @@ from penstock.driver.client import JobClient
 from penstock.runtime.pipelined.hosts import EnlistedHost
 from penstock.runtime.pipelined.job import PipelinedJob
 from tests.chaos.verify import rows
+from tests.connectors.lasting import Lasting
 
 SPLITS, KEYS, GROUPS, WINDOW_MS = 3, 101, 7, 500
 WORKER = "penstock.runtime.pipelined.daemon"  # what a worker's command line holds
@@ -51,7 +52,8 @@ class EventTime(TimestampAssigner):
 
 
 class Numbering(KeyedProcessFunction):
-    """Numbers the records of a user. Raises once at each index of `raises`: a file is the proof, and the memory. Hangs at one."""
+    """Numbers the records of a user. Raises once at each index of `raises`: a file is the proof, and the memory. Raises once
+    when the test says so (`fail_now`). Hangs at one."""
 
     def __init__(self, folder: str, raises: tuple[int, ...], hangs_at: int) -> None:
         self.folder, self.raises, self.hangs_at = folder, raises, hangs_at
@@ -65,6 +67,10 @@ class Numbering(KeyedProcessFunction):
             if not proof.exists():
                 proof.touch()
                 raise ValueError(f"record {value[2]} is not liked")
+        if (asked := Path(self.folder) / "raise").exists():
+            with suppress(FileNotFoundError):  # another subtask was faster
+                asked.rename(asked.with_name("raised"))
+                raise ValueError("as the test wants it")
         if value[2] == self.hangs_at:
             (Path(self.folder) / "hangs").write_text(str(os.getpid()))
             time.sleep(3600)
@@ -89,7 +95,7 @@ def start(
     hangs_at: int = -1,
     **options: str,
 ) -> JobClient:
-    """The job, pipelined, with a checkpoint every 200 ms."""
+    """The job, pipelined, with a checkpoint every 200 ms. Most of its last quarter comes when it may end."""
     config = Configuration()
     settings = {
         "penstock.execution.mode": "pipelined",
@@ -104,7 +110,7 @@ def start(
         config.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(parallelism)
-    source = DataGeneratorSource(lagging_event, records, splits=SPLITS, rate_per_second=rate)
+    source = Lasting(lagging_event, records, until=folder / "may-end", splits=SPLITS, rate_per_second=rate)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(50)).with_timestamp_assigner(
         EventTime()
     )
@@ -209,8 +215,15 @@ def kill_host(client: JobClient, level: int, index: int | None = None) -> int:
     return pid
 
 
-def ends(client: JobClient, timeout_s: float = 240) -> Any:
-    """The job's result; an error if it fails, or takes longer."""
+def fail_now(folder: Path) -> None:
+    """The next record is an error, once. There is one: the job may end from now on."""
+    (folder / "raise").touch()
+    (folder / "may-end").touch()
+
+
+def ends(client: JobClient, folder: Path, timeout_s: float = 240) -> Any:
+    """The job gets its last records. Its result; an error if it fails, or takes longer."""
+    (folder / "may-end").touch()
     result, until = client.get_job_execution_result(), time.monotonic() + timeout_s
     while not result.done():
         assert time.monotonic() < until, f"the job did not end within {timeout_s} s"
