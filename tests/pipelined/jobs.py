@@ -9,6 +9,8 @@ from typing import Any
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.client import JobClient
+from penstock.errors import PenstockError
 
 
 def environment(folder: Path, parallelism: int = 1, **settings: Any) -> StreamExecutionEnvironment:
@@ -43,6 +45,17 @@ def soon_enough(measure: Callable[[Path], float], folder: Path, most: float, tri
         if found[-1] <= most:
             return
     raise AssertionError(f"{found}, and at most {most} is right")
+
+
+def completes(client: JobClient, tries: int = 10) -> int:
+    """A checkpoint, where they have a time-out so short that one may miss it by accident: its number."""
+    while True:
+        try:
+            return client.trigger_checkpoint().result()
+        except PenstockError:
+            tries -= 1
+            if tries == 0:
+                raise
 
 
 class Note:
