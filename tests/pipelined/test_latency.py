@@ -27,13 +27,12 @@ def test_latency_from_a_source_to_each_level_is_told_while_the_job_runs(spark: S
         reports = client.epoch_reports()
         columns = [v["subtasks"].get("latency") for v in reports[-1].vertices[1:]] if reports else []
         found = [of_source.get("numbers") for column in columns for of_source in column or ()]
-        return found if len(found) == 4 and all(f and f["count"] > 20 for f in found) else None
+        enough = len(found) == 4 and all(f and f["count"] > 20 for f in found)
+        # The second exchange takes its time, too. When the machine stood still, late markers have come to the first level only.
+        return found if enough and max(f["p50"] for f in found[:2]) < max(f["p99"] for f in found[2:]) else None
 
     try:
         first = wait_until(measured, "markers have come to both subtasks of both levels")
     finally:
         client.cancel().result()
     assert all(0 < told["p50"] <= told["p95"] <= told["p99"] <= told["max"] < 60_000 for told in first), first
-    assert max(t["p50"] for t in first[:2]) < max(t["p99"] for t in first[2:]), (
-        "the second exchange takes its time, too"
-    )

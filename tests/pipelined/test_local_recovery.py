@@ -9,18 +9,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.common import Types, WatermarkStrategy
-from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSink, committed_files
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor
+from tests.connectors.lasting import Lasting
 from tests.pipelined.jobs import environment, wait_until
 
 pytestmark = pytest.mark.spark
-NUMBERS, KEYS = 3000, 40
+NUMBERS, KEYS = 2000, 40
 
 
 class Count(KeyedProcessFunction):
-    """Stands still when the job has come far enough, and fails when the test has taken its files away."""
+    """Fails when the test has taken its files away."""
 
     def __init__(self, away: Path) -> None:
         self.away = away
@@ -48,7 +48,7 @@ def test_it_is_restored_though_the_store_has_lost_its_files(spark: SparkSession,
         restart__strategy_fixed__delay_delay="10 ms",
         penstock_checkpoint_inline__threshold="0",
     )
-    source = DataGeneratorSource(lambda i: i, NUMBERS, rate_per_second=600)
+    source = Lasting(lambda i: i, NUMBERS, until=tmp_path / "may-end", rate_per_second=600)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
     counts = numbers.key_by(lambda n: n % KEYS).process(Count(tmp_path / "away")).uid("count")
     counts.sink_to(FileSink.text(str(tmp_path / "out")))
@@ -59,6 +59,7 @@ def test_it_is_restored_though_the_store_has_lost_its_files(spark: SparkSession,
         if any(copy.name == file.name for copy in copies):
             file.write_bytes(b"lost")
     (tmp_path / "away").touch()
+    (tmp_path / "may-end").touch()
     client.get_job_execution_result().result()
     assert not (tmp_path / "away").exists(), "the job did not fail"
     lines = [line for path in committed_files(str(tmp_path / "out")) for line in Path(path).read_text().splitlines()]
