@@ -20,6 +20,7 @@ from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.functions import AggregateFunction, KeyedProcessFunction, ProcessWindowFunction
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
+from tests.connectors.lasting import Lasting
 
 KEYS = 997
 WINDOW_MS = 1000
@@ -75,8 +76,19 @@ class Describe(ProcessWindowFunction[Any, Any, Any, Any]):
             yield key, context.window().start, count, total
 
 
-def build(env: StreamExecutionEnvironment, folder: Path, records: int, rate: float | None, splits: int) -> None:
+def build(
+    env: StreamExecutionEnvironment,
+    folder: Path,
+    records: int,
+    rate: float | None,
+    splits: int,
+    *,
+    lasting: bool = False,
+) -> None:
+    """One that is `lasting` does not end before the file `may-end` is in the folder."""
     source = DataGeneratorSource(event, records, splits=splits, rate_per_second=rate)
+    if lasting:
+        source = Lasting(event, records, until=folder / "may-end", splits=splits, rate_per_second=rate)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(BOUND_MS)).with_timestamp_assigner(
         EventTime()
     )
@@ -115,6 +127,7 @@ def main(argv: list[str]) -> None:
     records = int(options.pop("records", "100000"))
     rate = options.pop("rate", "")
     splits = int(options.pop("splits", "3"))
+    lasting = bool(options.pop("lasting", ""))
     parallelism = int(options.pop("parallelism", "2"))
     config = Configuration()
     config.set_string("penstock.job.dir", str(folder / "job"))
@@ -123,7 +136,7 @@ def main(argv: list[str]) -> None:
         config.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(parallelism)
-    build(env, folder, records, float(rate) if rate else None, splits)
+    build(env, folder, records, float(rate) if rate else None, splits, lasting=lasting)
     print(env.execute("chaos"), flush=True)
 
 

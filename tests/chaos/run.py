@@ -55,12 +55,11 @@ def run(
     mode: str = "epochs",
     rate: int | None = None,
 ) -> Outcome:
-    """Lasts a number of epochs and not a time, so that a busy machine does not end it before the last kill. `pause` is the
-    least and the greatest number of epochs before a kill. Pipelined, an epoch is what lies between two barriers, and `rate` makes
-    the job last."""
+    """The job has records until the last kill, however slow or fast the machine is. `pause` is the least and the greatest number of
+    epochs before a kill. Pipelined, an epoch is what lies between two barriers, and `rate` makes most of the records last."""
     rng = random.Random(seed)
     started, wall = time.monotonic(), time.time()
-    arguments = [f"records={records}", f"parallelism={parallelism}", f"splits={splits}"]
+    arguments = [f"records={records}", f"parallelism={parallelism}", f"splits={splits}", "lasting=yes"]
     arguments += [f"penstock.epoch.max-records={epoch_records}", f"penstock.execution.mode={mode}"]
     arguments += [f"rate={rate}"] if rate is not None else []
     arguments += ["execution.checkpointing.interval=300 ms"] if mode == "pipelined" else []
@@ -73,9 +72,10 @@ def run(
     try:
         for kind in kinds:
             _wait_for_epochs(driver, len(driver.reports()) + rng.randint(*pause), timeout)
-            assert driver.running, f"the job ended before the kill of a {kind}: raise records\n{driver.log()}"
+            assert driver.running, f"the job ended before the kill of a {kind}\n{driver.log()}"
             time.sleep(rng.random() * 0.4)  # anywhere inside an epoch
             outcome.kills.append(_kill(driver, kind, rng, timeout))
+        (folder / "may-end").touch()
         driver.wait_for(lambda: not driver.running, timeout, "the end of the job")
         assert driver.finished, f"the job failed\n{driver.log()}"
     finally:

@@ -46,8 +46,8 @@ def test_servers_slot_and_driver_are_killed_and_a_committed_reader_and_a_query_f
             tmp_path,
             points=["after-manifest", "before-spark-log"],
             kinds=["broker", "slot", "database"],
-            records=60_000,
-            epoch_records=2_000,
+            records=45_000,
+            epoch_records=1_200,
             seed=int(time.time()),
             master="local[2,4]",
         )

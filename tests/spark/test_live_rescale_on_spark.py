@@ -14,13 +14,13 @@ from tests.chaos.verify import verify
 
 pytestmark = pytest.mark.spark
 
-RECORDS, SPLITS = 40_000, 3
+RECORDS, SPLITS = 12_000, 3
 
 
 def start(configuration: Configuration, folder: Path) -> JobClient:
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
-    build(env, folder, RECORDS, None, SPLITS)
+    build(env, folder, RECORDS, None, SPLITS, lasting=True)
     return env.execute_async("live")
 
 
@@ -32,6 +32,7 @@ def test_live_2_to_5_to_3_under_load_and_then_under_another_driver_is_exact(
     results = [client.rescale(5).result(), client.rescale(3).result()]
     client.trigger_checkpoint().result()
     client.cancel().result()
+    (tmp_path / "may-end").touch()
     successor = start(configuration, tmp_path)
     successor.get_job_execution_result().result()
     assert [(result.before, result.after) for result in results] == [(2, 5), (5, 3)]

@@ -13,7 +13,7 @@ from tests.chaos.cluster import Driver
 from tests.chaos.verify import verify
 from tests.servers.s3 import S3Server
 
-RECORDS, SPLITS = 10_000, 3
+RECORDS, SPLITS = 6_000, 3
 
 
 @pytest.mark.spark
@@ -25,7 +25,8 @@ def test_a_slot_that_is_killed_is_restored_from_the_store(s3: S3Server, tmp_path
         "penstock.checkpoint.inline-threshold": "0",  # every snapshot is an object that a slot writes
         "spark.master": "local[2,4]",
         "records": str(RECORDS),
-        "penstock.epoch.max-records": "400",  # a number of epochs, not a time: a busy machine must not end before the kill
+        "penstock.epoch.max-records": "400",
+        "lasting": "yes",
     }
     driver = Driver(tmp_path, [f"{key}={value}" for key, value in options.items()], s3.environment())
     driver.start()
@@ -34,6 +35,7 @@ def test_a_slot_that_is_killed_is_restored_from_the_store(s3: S3Server, tmp_path
     slot = random.Random(1).choice(driver.descendants("penstock.runtime.epochs.slot"))
     driver._kill(slot.pid, "penstock.runtime.epochs.slot")
     killed_at = store.completed()[-1]
+    (tmp_path / "may-end").touch()
     driver.wait_for(lambda: not driver.running, 180, "the end of the job")
     assert driver.finished, driver.log()
     verify(tmp_path, RECORDS, SPLITS)

@@ -19,10 +19,11 @@ from tests.embedded.jobs import configured
 
 pytestmark = pytest.mark.spark
 
-RECORDS, SPLITS = 20_000, 3
+RECORDS, SPLITS = 10_000, 3
 
 
 def start(folder: Path, runtime: str, job: str, parallelism: int, path: str | None) -> JobClient:
+    """It does not end before the file `may-end` is there."""
     more = {
         "penstock.runtime": runtime,
         "penstock.epoch.interval": "10 ms",
@@ -32,7 +33,7 @@ def start(folder: Path, runtime: str, job: str, parallelism: int, path: str | No
     config = configured(folder / job, more, path=path)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(parallelism)
-    build(env, folder, RECORDS, None, SPLITS)
+    build(env, folder, RECORDS, None, SPLITS, lasting=True)
     return env.execute_async(f"saved on {runtime}")
 
 
@@ -54,6 +55,7 @@ def test_from_spark_to_embedded_and_back(spark: SparkSession, tmp_path: Path) ->
     second = stop(start(tmp_path, "embedded", "two", 3, first), tmp_path, "two")
     epochs = [int(savepoint.load(path).epoch) for path in (first, second)]
     assert epochs[0] < epochs[1], "the embedded runtime went on from what Spark had done"
+    (tmp_path / "may-end").touch()
     client = start(tmp_path, "epochs", "three", 1, second)
     client.get_job_execution_result().result()
     assert verify(tmp_path, RECORDS, SPLITS)["records"] == RECORDS
