@@ -20,6 +20,7 @@ from penstock.datastream import CheckpointedFunction
 from penstock.datastream.functions import CheckpointListener, MapFunction, ProcessWindowFunction
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.client import JobClient
+from tests.connectors.lasting import Lasting
 from tests.pipelined.controlled import ControlledSource
 from tests.pipelined.jobs import Note, environment, wait_until
 from tests.pipelined.mortal import RATE, Mortal, assert_was_killed, mortal_environment
@@ -80,7 +81,9 @@ def test_as_many_checkpoints_are_in_flight_as_are_allowed(spark: SparkSession, t
     hold, first, second = tmp_path / "hold", Note(tmp_path / "first"), Note(tmp_path / "second")
     more = {"execution_checkpointing_max__concurrent__checkpoints": most}
     env = environment(tmp_path, execution_checkpointing_interval="50 ms", **more)
-    numbers(env).map(Passing(first)).rebalance().map(Passing(second, hold)).sink_to(DiscardingSink())
+    numbers(env).map(Passing(first)).uid("one").rebalance().map(Passing(second, hold)).uid("two").sink_to(
+        DiscardingSink()
+    )
     client = env.execute_async("in flight")
     wait_until(lambda: len(completed(client)) >= 2, "checkpoints")
     hold.touch()
@@ -168,10 +171,10 @@ class Counting(MapFunction):
 
 def test_accumulators_count_every_record_once_though_a_worker_is_killed(spark: SparkSession, tmp_path: Path) -> None:
     env = mortal_environment(tmp_path)
-    source = DataGeneratorSource(lambda i: i, 1500, splits=2, rate_per_second=RATE)
+    source = Lasting(lambda i: i, 600, until=tmp_path / "killed", splits=2, rate_per_second=RATE)
     stream = env.from_source(source, NONE, "numbers").uid("numbers").rebalance().map(Mortal(tmp_path))
     stream.map(Counting()).sink_to(FileSink.text(str(tmp_path / "out")))
     client = env.execute_async("counting")
     result = client.get_job_execution_result().result()
-    assert result.get_accumulator_result("seen") == 1500
+    assert result.get_accumulator_result("seen") == 600
     assert_was_killed(tmp_path, client)

@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 
 from penstock.common import Row, Types, WatermarkStrategy
 from penstock.connectors.base import Source
-from penstock.connectors.datagen import DataGeneratorSource
 from penstock.connectors.files import FileSink, FileSource, committed_files
 from penstock.connectors.postgres import PostgresSource
 from penstock.connectors.push import PushSource
@@ -33,6 +32,7 @@ from penstock.spark.sink import SparkSink
 from penstock.testing import SinkContract, SourceContract
 from penstock.testing.contracts import drain
 from tests.connectors import test_sink_contract, test_source_contract
+from tests.connectors.lasting import Lasting
 from tests.connectors.socket_job import ResumingReceiver
 from tests.connectors.tcp import Server
 from tests.kafka.jobs import sink as kafka_sink
@@ -98,8 +98,9 @@ def test_every_source_of_the_contract_suites_gives_its_records_once(
         for record in records
     )
     # Those are all read at once: behind the first checkpoint there are these.
-    sources["steady"] = DataGeneratorSource(lambda n: n, 1000, splits=2, rate_per_second=RATE)
-    expected += Counter(told("steady", n, None) for n in range(1000))
+    steady = Lasting(lambda n: n, 600, until=tmp_path / "killed", splits=2, rate_per_second=RATE)
+    sources["steady"] = steady
+    expected += Counter(told("steady", n, None) for n in range(600))
     env = mortal_environment(tmp_path)
     first, *others = [
         env.from_source(source, NONE, name).uid(name).process(Tell(name)) for name, source in sources.items()
@@ -118,9 +119,8 @@ def test_every_sink_of_the_contract_suites_shows_every_record_once(tmp_path: Pat
     found = {name: s for name, s in suites(test_sink_contract, SinkContract).items() if name not in in_process}
     assert len(found) >= 7
     env = mortal_environment(tmp_path)
-    numbers = env.from_source(
-        DataGeneratorSource(str, 1500, splits=2, rate_per_second=RATE), NONE, "numbers"
-    ).rebalance()
+    source = Lasting(str, 600, until=tmp_path / "killed", splits=2, rate_per_second=RATE)
+    numbers = env.from_source(source, NONE, "numbers").rebalance()
     texts = numbers.map(Mortal(tmp_path))
     for name, suite in found.items():
         (tmp_path / name).mkdir()
@@ -131,7 +131,7 @@ def test_every_sink_of_the_contract_suites_shows_every_record_once(tmp_path: Pat
         stream.sink_to(suite.sink(tmp_path / name)).uid(name)
     client = env.execute_async("all sinks")
     client.get_job_execution_result().result()
-    expected = Counter(map(str, range(1500)))
+    expected = Counter(map(str, range(600)))
     for name, suite in found.items():
         assert Counter(suite.visible(tmp_path / name)) == expected, name
     assert_was_killed(tmp_path, client)
@@ -140,14 +140,13 @@ def test_every_sink_of_the_contract_suites_shows_every_record_once(tmp_path: Pat
 def test_sparks_own_writer_shows_every_record_once(spark: SparkSession, tmp_path: Path) -> None:
     """Spark runs the write of each checkpoint beside the job that streams."""
     env = mortal_environment(tmp_path, execution_checkpointing_interval="300 ms")
-    numbers = env.from_source(
-        DataGeneratorSource(lambda n: n, 1500, splits=2, rate_per_second=RATE), NONE, "numbers"
-    ).rebalance()
+    source = Lasting(lambda n: n, 600, until=tmp_path / "killed", splits=2, rate_per_second=RATE)
+    numbers = env.from_source(source, NONE, "numbers").rebalance()
     sink = SparkSink.parquet(f"file://{tmp_path}/out", schema=pa.schema([("n", pa.int64())]))
     numbers.map(Mortal(tmp_path, 0.005)).map(lambda n: (n,)).sink_to(sink).uid("out")
     client = env.execute_async("to parquet")
     client.get_job_execution_result().result()
-    assert sorted(row["n"] for row in spark.read.parquet(f"file://{tmp_path}/out").collect()) == list(range(1500))
+    assert sorted(row["n"] for row in spark.read.parquet(f"file://{tmp_path}/out").collect()) == list(range(600))
     assert_was_killed(tmp_path, client)
 
 
