@@ -20,7 +20,7 @@ from penstock.datastream.window import TumblingEventTimeWindows
 
 pytestmark = pytest.mark.spark
 
-RECORDS = 100_000
+RECORDS = 50_000
 EPOCHS = 10
 WINDOW_MS = 5_000
 HOT = -1
@@ -29,7 +29,7 @@ MAY_GROW = 32 << 20
 
 
 def record(index: int) -> tuple[int, str]:
-    return index, "x" * 1000
+    return index, "x" * 2000
 
 
 class Measure(KeyedProcessFunction):
