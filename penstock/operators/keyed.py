@@ -22,7 +22,7 @@ from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.simple import FunctionOperator
 from penstock.records import Block, Columns, Rows
-from penstock.records.convert import column_values, has_single_floats, makes_rows, rows_of, to_rows, to_tuples
+from penstock.records.convert import column_values, has_single_floats, makes_rows, named_rows, to_rows, to_tuples
 from penstock.records.sizes import FIRST_LOOK, next_look
 from penstock.records.typed import Typed
 from penstock.state.backend import NO_KEY
@@ -245,7 +245,7 @@ class ProcessOperator(TimedOperator):
                         collector.look()
                     values, value_stamps, limit = collector.main, collector.stamps, collector.limit  # it may be sent
         except Exception as error:
-            shown = value if names is None or value is None else rows_of(names, [value])[0]
+            shown = value if names is None or value is None else named_rows(names, [value])[0]
             self.fail(error, "process_element", shown, has_record=True)
         state.current_key = NO_KEY
         collector.flush()

@@ -15,7 +15,7 @@ from penstock.operators.base import Operator
 from penstock.operators.fused import Kind, fused_loop
 from penstock.operators.positions import reads_by_position
 from penstock.records import Block, Columns, Rows
-from penstock.records.convert import makes_rows, rows_of, to_rows, to_tuples
+from penstock.records.convert import makes_rows, named_rows, to_rows, to_tuples
 
 
 class FunctionOperator(Operator):
@@ -59,7 +59,7 @@ class ElementwiseOperator(FunctionOperator):
             operator.ctx.metrics.records_out += count
             behind.ctx.metrics.records_in += count
         if names is not None and set(kinds) == {"filter"}:
-            values = rows_of(names, values)
+            values = named_rows(names, values)
         fused[-1].emit(values, stamps)
 
     def _records(self, block: Block, readers: list[Callable[[Any], Any]]) -> tuple[Rows, list[str] | None]:
@@ -78,7 +78,7 @@ class ElementwiseOperator(FunctionOperator):
     def _failed(self, names: list[str] | None, place: int, error: Exception, value: Any) -> None:
         operator = self.fused[place]
         if names is not None and place < self._readers(tuple([one.kind for one in self.fused])):
-            value = rows_of(names, [value])[0]
+            value = named_rows(names, [value])[0]
         operator.fail(error, operator.method, value, has_record=True)
 
 

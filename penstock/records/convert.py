@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from operator import attrgetter, itemgetter
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -96,7 +97,7 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
     if isinstance(type_info, TupleTypeInfo):
         values: list[Any] = list(zip(*columns, strict=True))
     elif makes_rows(block.batch, type_info):
-        values = named_rows(names, columns)
+        values = named_rows(names, zip(*columns, strict=True))
     else:
         values = columns[0]
     return Rows(values, _stamps(block))
@@ -110,7 +111,7 @@ def makes_rows(batch: pa.RecordBatch, type_info: TypeInformation | None) -> bool
 
 
 def to_tuples(block: Columns, type_info: TypeInformation | None) -> tuple[Rows, list[str]]:
-    """Tuples in the place of Rows (`makes_rows`), and the names that the Rows would have: `rows_of` makes them."""
+    """Tuples in the place of Rows (`makes_rows`), and the names that the Rows would have: `named_rows` makes them."""
     names, columns = _python_columns(block.batch, type_info)
     return Rows(list(zip(*columns, strict=True)), _stamps(block)), names
 
@@ -129,25 +130,41 @@ def _stamps(block: Columns) -> list[int | None] | None:
     return None if block.timestamps is None else block.timestamps.tolist()
 
 
-def named_rows(names: list[str], columns: list[list[Any]]) -> list[Any]:
-    """What `_create_row` gives for each row, without its calls: this runs once per record."""
-    return _filled(names, len(columns[0]), zip(*columns, strict=True)) if columns else []
-
-
-def rows_of(names: list[str], tuples: list[Any]) -> list[Any]:
-    """The same of tuples."""
-    return _filled(names, len(tuples), tuples)
-
-
-def _filled(names: list[str], count: int, lines: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """The rows share one list of names, which rows replace (`set_field_names`) and never change."""
+def named_rows(names: list[str], lines: Iterable[Sequence[Any]]) -> list[Any]:
+    """What `_create_row` gives for each line, without its calls: this runs once per record. The rows share one list of
+    names, which rows replace (`set_field_names`) and never change."""
     insert = RowKind.INSERT
-    rows: list[Any] = list(map(Row.__new__, repeat(Row, count)))
-    for row, values in zip(rows, map(list, lines), strict=True):
+    held = list(map(list, lines))
+    rows: list[Any] = list(map(Row.__new__, repeat(Row, len(held))))
+    for row, values in zip(rows, held, strict=True):
         row._fields = names
         row._values = values
         row._row_kind = insert
     return rows
+
+
+def columns_of(records: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """The values of each field of records that have `width` fields. Not `zip(*records)`: that makes an iterator for each
+    record, and so many objects at once set the garbage collector off."""
+    return [list(map(itemgetter(at), records)) for at in range(width)]
+
+
+def values_of_rows(rows: list[Row], names: list[str]) -> list[list[Any]] | None:
+    """What is in the rows, if all are inserts and have just these fields in this order. `count` compares objects before it
+    asks them, so for rows that share one list of names this is a comparison of pointers."""
+    values = list(map(_VALUES, rows))
+    if (
+        list(map(_NAMES, rows)).count(names) == len(rows)
+        and list(map(_KIND, rows)).count(RowKind.INSERT) == len(rows)
+        and set(map(len, values)) == {len(names)}
+    ):
+        return values
+    return None
+
+
+_NAMES: Final = attrgetter("_fields")
+_VALUES: Final = attrgetter("_values")
+_KIND: Final = attrgetter("_row_kind")
 
 
 def travels_as_arrow(type_info: TypeInformation | None) -> bool:
@@ -207,14 +224,11 @@ def _fields(values: list[Any], type_info: RowTypeInfo | TupleTypeInfo, where: st
     if not any(t.need_conversion() for t in type_info.get_field_types()):
         kinds = set(map(type, values))
         if kinds == {tuple} and set(map(len, values)) == {len(names)}:
-            return list(zip(*values, strict=True))
-        if (
-            kinds == {Row}
-            and isinstance(type_info, RowTypeInfo)
-            and all(row._fields == names and row._row_kind is RowKind.INSERT for row in values)
-            and {len(row._values) for row in values} == {len(names)}
-        ):
-            return list(zip(*[row._values for row in values], strict=True))
+            return columns_of(values, len(names))
+        if kinds == {Row} and isinstance(type_info, RowTypeInfo):
+            inside = values_of_rows(values, names)
+            if inside is not None:
+                return columns_of(inside, len(names))
     structs = []
     value: Any = None
     try:

@@ -176,7 +176,7 @@ class PostgresReader(KeepsConnection, SplitReader):
                     cursor.execute(statement.encode(), (upto,) if after is None else (after, upto))
                     names = [column.name for column in cursor.description]
                     while rows := cursor.fetchmany(min(block_size, self._fitting)):
-                        yield Rows(named_rows(names, [list(column) for column in zip(*rows, strict=True)]))
+                        yield Rows(named_rows(names, rows))
                         self._fitting = max(1, BLOCK_BYTES * len(rows) // max(about(rows), 1))
                 self._connection.rollback()
         except BaseException:
