@@ -52,7 +52,7 @@ from penstock.operators.simple import SinkOperator
 from penstock.operators.source import SourceOperator
 from penstock.operators.watermarks import WatermarkOperator
 from penstock.protocol.ids import NodeId
-from penstock.runtime.launch import launch
+from penstock.runtime.launch import launch, tell_errors_briefly
 
 
 class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSources, PythonDependencies):
@@ -68,6 +68,7 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
     """
 
     def __init__(self, configuration: Configuration | None = None) -> None:
+        tell_errors_briefly()  # settings and streams are refused before there is a job
         self._init_settings(configuration)
         self._ids = itertools.count(1)
         self._earlier = EarlierPrograms()

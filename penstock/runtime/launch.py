@@ -29,11 +29,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock")
 
 
+def tell_errors_briefly() -> None:
+    """From now on a program that ends with an error of Penstock's, or by Ctrl-C, says so in few words (`console.install`)."""
+    console.install(_interrupted)
+
+
 def launch(job: JobDescription, configuration: Mapping[str, str], spark_frames: Mapping[str, Any]) -> JobClient:
     """Starts a job in the configured runtime and gives its client. A job of a home takes its slots first."""
     if InternalOptions.PLAN_ONLY.get(configuration):
         raise Planned(job)
-    console.install(_interrupted)
+    tell_errors_briefly()
     job = replace(job, job_id=attach.given_job_id(configuration) or job.job_id)
     home = attach.home_of(configuration)
     if home is None:

@@ -49,6 +49,23 @@ env.execute("endless")
 """
 
 
+WRONG_BEFORE_THERE_IS_A_JOB = {
+    "a setting": """
+from penstock.common import Configuration
+from penstock.datastream import StreamExecutionEnvironment
+config = Configuration.from_dict({"execution.checkpointing.intervall": "1 s"})
+env = StreamExecutionEnvironment.get_execution_environment(config)
+""",
+    "a stream": """
+from penstock.datastream import StreamExecutionEnvironment
+env = StreamExecutionEnvironment.get_execution_environment()
+numbers = env.from_collection([1])
+
+env.from_collection([1]).map("not a function")
+""",
+}
+
+
 def run(folder: Path, program: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     script = folder / "job.py"
     script.write_text(program)
@@ -63,6 +80,18 @@ def run(folder: Path, program: str, *arguments: str, **variables: str) -> subpro
         # A shell that starts something in the background has it ignore Ctrl-C, and so all that this starts.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+
+
+@pytest.mark.parametrize("what", list(WRONG_BEFORE_THERE_IS_A_JOB))
+def test_what_is_wrong_before_there_is_a_job_is_a_sentence_and_the_users_line(what: str, tmp_path: Path) -> None:
+    with run(tmp_path, WRONG_BEFORE_THERE_IS_A_JOB[what]) as process:
+        _, error = process.communicate(timeout=90)
+    lines = error.strip().splitlines()
+    assert process.returncode == 1
+    assert lines[0].startswith(("ConfigurationError: ", "JobDefinitionError: "))
+    assert lines[1] == f'  File "{tmp_path / "job.py"}", line {5 if what == "a setting" else 6}, in <module>'
+    assert "PENSTOCK_VERBOSE" in lines[-1]
+    assert len(lines) == 4 or (len(lines) == 5 and set(lines[3].strip()) <= set("^~"))
 
 
 def expect_the_users_error_first(error: str, folder: Path) -> None:
