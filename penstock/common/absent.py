@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 _SPARK_SOURCE: Final = "read it with Spark: env.from_spark(spark.readStream.format(...).load())"
 _OWN_SINK: Final = "write a penstock.connectors.base.Sink (a writer and a committer)"
 _OWN_SOURCE: Final = "write a penstock.connectors.base.Source (an enumerator and a reader) and use env.from_source"
+_JDBC: Final = f"use penstock.connectors.postgres, or {_OWN_SINK}"
 _NO_JVM: Final = "there is no Flink in a JVM behind Penstock"
 
 # The longest name that fits is taken.
@@ -24,18 +25,29 @@ _MODULES: Final = {
     "pyflink.common": "its public names are in penstock.common",
     "pyflink.datastream": "its public names are in penstock.datastream",
     "pyflink.datastream.connectors": f"{_SPARK_SOURCE}, or {_OWN_SINK}",
-    "pyflink.datastream.connectors.jdbc": f"use penstock.connectors.postgres, or {_OWN_SINK}",
-    "pyflink.datastream.formats": "there are formats.json and formats.avro; FileSource and FileSink read and write "
+    "pyflink.datastream.connectors.jdbc": _JDBC,
+    "pyflink.datastream.formats": "there are formats.avro, csv, json and parquet; FileSource and FileSink read and write "
     "Parquet, CSV, NDJSON and text themselves",
 }
 
 _NO_JAVA_OBJECT: Final = f"{_NO_JVM}, so there is no object of Java's behind it"
 
+_AVRO_FILES: Final = "no Avro files are read or written: use FileSource and FileSink with Parquet"
+_FILES: Final = "FileSource lists folders and deals splits by itself: for_record_stream_format, monitor_continuously"
+
 _NAMES: Final = {
     "AssignerWithPeriodicWatermarksWrapper": "write a WatermarkGenerator and use WatermarkStrategy.for_generator",
+    **dict.fromkeys(("AvroBulkWriters", "AvroInputFormat", "AvroSchema", "GenericRecordAvroTypeInfo"), _AVRO_FILES),
+    **dict.fromkeys(
+        ("AvroParquetReaders", "AvroParquetWriters"),
+        "declare a row type and use ParquetColumnarRowInputFormat and ParquetBulkWriters",
+    ),
     "CustomCheckpointStorage": "name a folder that every slot reaches: FileSystemCheckpointStorage",
     "CustomStateBackend": "choose HashMapStateBackend or EmbeddedRocksDBStateBackend",
     "CustomTrigger": "subclass penstock.datastream.window.Trigger",
+    "ExecutionMode": "leave it out, or choose streaming or batch: env.set_runtime_mode(RuntimeExecutionMode.BATCH)",
+    **dict.fromkeys(("FileEnumeratorProvider", "FileSplitAssignerProvider"), _FILES),
+    **dict.fromkeys(("JdbcConnectionOptions", "JdbcExecutionOptions", "JdbcSink"), _JDBC),
     "InputFormat": "use FileSource, or " + _OWN_SOURCE,
     "JavaFunctionWrapper": _NO_JVM,
     "MiniClusterClient": "use penstock.testing",

@@ -16,7 +16,7 @@ __path__: list[str] = []  # a package to the import system; its modules are foun
 _MODULES: Final = {
     "common": "penstock.compat.common",
     "datastream": "penstock.datastream",
-    "metrics": "penstock.common.metrics",
+    "metrics": "penstock.compat.metrics",
     "version": "penstock.compat.version",
 }
 

@@ -29,7 +29,8 @@ _ROOT: Final = "pyflink"
 _MOVED: Final = {
     "pyflink": "penstock.compat.namespace",
     "pyflink.version": "penstock.compat.version",
-    "pyflink.metrics": "penstock.common.metrics",
+    "pyflink.metrics": "penstock.compat.metrics",
+    "pyflink.metrics.metricbase": "penstock.common.metrics",
     "pyflink.common": "penstock.compat.common",
     "pyflink.common.completable_future": "penstock.common.job",
     "pyflink.common.constants": "penstock.common.time",

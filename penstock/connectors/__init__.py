@@ -15,6 +15,7 @@ The names that PyFlink has here, too, are found here when they are asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.common.absent import missing_name
 from penstock.functions.connectors import DeliveryGuarantee, Sink, Source
 
 if TYPE_CHECKING:
@@ -51,4 +52,4 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name in _ELSEWHERE:
             return getattr(import_module(f"penstock.connectors.{_ELSEWHERE[name]}"), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise missing_name(__name__, name)

@@ -588,8 +588,10 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
 
 # Names that PyFlink has in this module and Penstock in one of their own, which import this one.
 _ELSEWHERE = {
+    "AllWindowedStream": "windowed_stream",
     "BroadcastConnectedStream": "connected_streams",
     "BroadcastStream": "connected_streams",
+    "CachedDataStream": "cached_data_stream",
     "ConnectedStreams": "connected_streams",
     "KeyedStream": "keyed_stream",
     "WindowedStream": "windowed_stream",

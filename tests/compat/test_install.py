@@ -36,7 +36,8 @@ pytestmark = pytest.mark.usefixtures("pyflink_aliases")
         ("pyflink.datastream.output_tag", "penstock.functions.process"),
         ("pyflink.datastream.connectors.base", "penstock.connectors.base"),
         ("pyflink.datastream.connectors.file_system", "penstock.connectors.files"),
-        ("pyflink.metrics", "penstock.common.metrics"),
+        ("pyflink.metrics", "penstock.compat.metrics"),
+        ("pyflink.metrics.metricbase", "penstock.common.metrics"),
     ],
 )
 def test_an_alias_is_the_module_itself_and_leaves_it_as_it_was(alias: str, home: str) -> None:

@@ -34,12 +34,29 @@ pytestmark = pytest.mark.usefixtures("pyflink_aliases")
         ("pyflink.datastream.connectors.kafka", "FlinkKafkaConsumer FlinkKafkaProducer Semantic"),
         ("pyflink.datastream.formats.csv", "CsvRowDeserializationSchema CsvRowSerializationSchema CsvSchema"),
         ("pyflink.datastream.formats.csv", "CsvReaderFormat CsvBulkWriters"),
+        ("pyflink.datastream.data_stream", "AllWindowedStream CachedDataStream"),
+        ("pyflink.metrics.metricbase", "Counter Distribution Meter MetricGroup"),
         ("pyflink.datastream.formats.parquet", "ParquetBulkWriters ParquetColumnarRowInputFormat"),
     ],
 )
 def test_a_program_finds_the_name_where_pyflink_has_it(module: str, names: str) -> None:
     for name in names.split():
         assert getattr(import_module(module), name) is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("pyflink.datastream.formats.avro", "AvroSchema", "Parquet"),
+        ("pyflink.datastream.formats.parquet", "AvroParquetReaders", "ParquetColumnarRowInputFormat"),
+        ("pyflink.datastream.connectors.file_system", "FileEnumeratorProvider", "FileSource"),
+        ("pyflink.datastream.connectors", "JdbcSink", "penstock.connectors.postgres"),
+        ("pyflink.common", "ExecutionMode", "set_runtime_mode"),
+    ],
+)
+def test_a_name_that_is_not_here_says_what_is(module: str, name: str, instead: str) -> None:
+    with pytest.raises(ImportError, match=f"Penstock has no {name}: .*{instead}"):
+        exec(f"from {module} import {name}")
 
 
 def environment(**settings: str) -> StreamExecutionEnvironment:

@@ -1,5 +1,8 @@
 """Files: a source (Parquet, CSV, NDJSON and text, a fixed set or folders watched for new files) and an exactly-once sink."""
 
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.absent import missing_name
 from penstock.connectors.files.buckets import BucketAssigner
 from penstock.connectors.files.commit import committed_files
 from penstock.connectors.files.formats import ParquetFormat
@@ -44,3 +47,9 @@ __all__ = [
     "TextLineFormat",
     "committed_files",
 ]
+
+
+if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name(__name__, name)

@@ -6,8 +6,9 @@ import io
 import json
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from penstock.common.absent import missing_name
 from penstock.common.serialization import DeserializationSchema, SerializationSchema
 from penstock.common.types import Row
 from penstock.errors import ConfigurationError, JobDefinitionError
@@ -77,3 +78,9 @@ class AvroRowSerializationSchema(_Avro, SerializationSchema):
         stream = io.BytesIO()
         _fastavro().schemaless_writer(stream, self._schema(), element)
         return stream.getvalue()
+
+
+if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name(__name__, name)

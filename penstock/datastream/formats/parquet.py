@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.common.absent import missing_name
 from penstock.common.typeinfo import RowTypeInfo, schema_of
 from penstock.connectors.files import ParquetFormat
 from penstock.connectors.files.write_formats import ParquetWriteFormat
@@ -57,3 +58,9 @@ class ParquetColumnarRowInputFormat(ParquetFormat):
     ) -> None:
         schema = _schema(row_type, "ParquetColumnarRowInputFormat")
         super().__init__(columns=schema.names, schema=schema)
+
+
+if not TYPE_CHECKING:  # to a type checker a name that is not here is simply not here
+
+    def __getattr__(name: str) -> Any:
+        raise missing_name(__name__, name)
