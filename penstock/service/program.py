@@ -64,11 +64,22 @@ def run_program(program: UserProgram) -> None:
         exec(code, main.__dict__)
     except PenstockError:
         raise
+    except ModuleNotFoundError as error:
+        if not program.pyflink and (error.name or "").partition(".")[0] == "pyflink":
+            raise JobDefinitionError(
+                "the program imports pyflink, which is not installed: with `penstock run --pyflink`, in the page with 'PyFlink "
+                "program', Penstock takes its place"
+            ).with_traceback(error.__traceback__) from None
+        raise _of_the_program(error) from error
     except Exception as error:
-        # The traceback starts in the user's own file, as if Python had run it.
-        traceback = error.__traceback__
-        raise ProgramError(error.with_traceback(None if traceback is None else traceback.tb_next)) from error
+        raise _of_the_program(error) from error
     wait_for_jobs()
+
+
+def _of_the_program(error: Exception) -> ProgramError:
+    """The traceback starts in the user's own file, as if Python had run it."""
+    traceback = error.__traceback__
+    return ProgramError(error.with_traceback(None if traceback is None else traceback.tb_next))
 
 
 def wait_for_jobs() -> None:

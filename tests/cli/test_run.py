@@ -132,6 +132,18 @@ def test_the_programs_error_is_shown_as_python_shows_it_and_ours_without_a_trace
         assert 'File "' not in refused.stderr, "there is no line of the user's in it"
 
 
+def test_a_pyflink_program_without_the_switch_is_told_of_it(tmp_path: Path) -> None:
+    program = _write(tmp_path, "flinks.py", "import os\n\nfrom pyflink.datastream import StreamExecutionEnvironment\n")
+    done = penstock("run", program)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert "penstock run --pyflink" in lines[0]
+    assert lines[1] == f'  File "{program}", line 3, in <module>'
+    assert "Traceback" not in done.stderr
+    other = penstock("run", _write(tmp_path, "other.py", "import pyflinkless"))
+    assert "ModuleNotFoundError: No module named 'pyflinkless'" in other.stderr
+
+
 def test_a_setting_that_nobody_reads_may_be_a_misspelt_one(tmp_path: Path) -> None:
     script = _write(tmp_path, "nothing.py", "")
     told = penstock(
