@@ -41,10 +41,13 @@ class SplitWatch:
         if now is not None and found is not None:
             self._said[source] = now
             none = vertex.parallelism - found
+            those = "the one without one holds event time back, because a split may still come to it"
+            if none > 1:
+                those = f"the {none} without one hold event time back, because a split may still come to them"
             self._notices.say(
                 key,
                 f"event time stands still behind {vertex.head.name!r}: it has {_count(found, 'split')} for {vertex.parallelism} "
-                f"subtasks, and the {none} without one hold event time back, because a split may still come to them. No window "
+                f"subtasks, and {those}. No window "
                 f"of event time fires. Set the source's parallelism to {found}, or give its watermark strategy with_idleness",
             )
 

@@ -72,6 +72,13 @@ def test_a_job_that_starts_with_more_subtasks_than_splits_says_so_once(caplog: p
     assert [record.getMessage() for record in caplog.records] == [text]
 
 
+def test_one_subtask_without_a_split_is_told_as_one() -> None:
+    ((text,),) = told(job_of(numbers(2), IN_ORDER, 3), epochs=1)
+    assert (
+        "for 3 subtasks, and the one without one holds event time back, because a split may still come to it." in text
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "strategy", "parallelism", "behind"),
     [
