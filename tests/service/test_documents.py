@@ -112,6 +112,14 @@ def test_latency_to_a_vertex_is_told_where_the_runtime_measures_it() -> None:
     assert vertices.subtask(without, without["vertices"][0], 0)["latency"] == []
 
 
+def test_sinks_of_one_name_are_told_apart_in_the_latency_of_a_job() -> None:
+    operators = [("in", "clicks"), ("out", "Print"), ("late", "Print"), ("files", "Files")]
+    facts = _job({**_vertex(), "operators": [{"uid": uid, "name": name} for uid, name in operators]})
+    facts["latency"] = [{"source": "in", "sink": uid} for uid in ("out", "late", "files")]
+    told = [(pair["source-name"], pair["sink-name"]) for pair in jobs.latency(facts)]
+    assert told == [("clicks", "Print (out)"), ("clicks", "Print (late)"), ("clicks", "Files")]
+
+
 def test_a_job_tells_how_it_runs_and_why() -> None:
     told = jobs.details(_job(_vertex(), execution_mode="pipelined", execution_mode_reason="no iteration"), None)
     assert (told["execution-mode"], told["execution-mode-reason"]) == ("pipelined", "no iteration")

@@ -261,6 +261,28 @@ def test_what_keeps_a_running_job_from_getting_on_is_shown(chromium: Browser, di
     assert page.evaluate(_NOTICE) == [["alert", "no executor <b>yet</b>"]]
 
 
+_TITLES = """async () => {
+  const { graph } = await import("/graph.js");
+  const operators = ["Window(WWWWWWWWWWWWWWWWWWWWWWWWWW)", "iiiiiiiiiiiiiiii"].map((name) => ({ name, stateful: true }));
+  const vertex = { id: "w", name: "w", parallelism: 64, operators, rates: {} };
+  const job = { state: "RUNNING", epochs: [], vertices: [vertex], plan: { nodes: [{ id: "w", inputs: [] }] } };
+  document.body.append(graph(job, { selected: null, onSelect: () => {}, upright: false, room: 900 }));
+  const texts = [...document.querySelectorAll(".vertex text")].map((t) => ({ text: t.textContent, box: t.getBBox() }));
+  return texts.slice(0, 6).map(({ text, box }) => [text, box.x, box.x + box.width]);
+}"""
+
+
+def test_a_long_name_in_the_graph_ends_before_what_stands_beside_it(chromium: Browser, dispatcher: Endpoint) -> None:
+    page, _ = open_page(chromium, dispatcher)
+    title, parallelism, long, state, short, other = page.evaluate(_TITLES)
+    assert (parallelism[0], state[0], other[0]) == ("×64", "state", "state")
+    assert title[0].endswith("…")
+    assert long[0].endswith("…")
+    assert short[0] == "i" * 16, "narrow letters fit"
+    for left, right in ((title, parallelism), (long, state), (short, other)):
+        assert left[2] + 2 < right[1], (left, right)
+
+
 def test_another_tab_leaves_the_page_and_the_focus_where_they_are(
     chromium: Browser, dispatcher: Endpoint, tmp_path: Path
 ) -> None:

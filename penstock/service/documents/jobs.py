@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, Final, TypeAlias
@@ -219,16 +220,16 @@ def operator_latency(facts: Json, subtasks: Iterable[Json | None]) -> list[Json]
 
 
 def latency(facts: Json) -> list[Json]:
-    """From each source to each sink, with the names people gave them."""
+    """From each source to each sink, with the names people gave them, and with the uid where several have one name."""
     names = {operator["uid"]: operator["name"] for vertex in facts["vertices"] for operator in vertex["operators"]}
-    return [
-        {
-            **pair,
-            "source-name": names.get(pair["source"], pair["source"]),
-            "sink-name": names.get(pair["sink"], pair["sink"]),
-        }
-        for pair in facts.get("latency", ())
-    ]
+    pairs = facts.get("latency", ())
+    ends = Counter(names.get(uid, uid) for uid in {pair[end] for pair in pairs for end in ("source", "sink")})
+
+    def name_of(uid: str) -> str:
+        name = names.get(uid, uid)
+        return name if ends[name] == 1 else f"{name} ({uid})"
+
+    return [{**pair, "source-name": name_of(pair["source"]), "sink-name": name_of(pair["sink"])} for pair in pairs]
 
 
 def io_metrics(facts: Json, vertex: Json, subtasks: Sequence[int]) -> Json:

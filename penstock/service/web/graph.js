@@ -52,10 +52,16 @@ export function shade(busy, pressed) {
   return `color-mix(in oklab, color-mix(in oklab, var(--idle), var(--busy) ${b}%), var(--pressed) ${p}%)`;
 }
 
-// As much of a text as fits: an average letter of these sizes and this font is so wide.
-function cut(text, pixels, letter) {
-  const length = Math.floor(pixels / letter);
-  return text.length > length ? `${text.slice(0, length - 1).trimEnd()}…` : text;
+const pen = document.createElement("canvas").getContext("2d");
+
+// As much of a text as fits into so many pixels, in bold 13px (a title) or in 12px, the sizes of style.css.
+function cut(text, pixels, title = false) {
+  pen.font = `${title ? "bold 13px" : "12px"} ${getComputedStyle(document.body).fontFamily}`;
+  const fits = (shown) => pen.measureText(shown).width <= pixels;
+  if (fits(text)) return text;
+  let length = text.length - 1;
+  while (length > 1 && !fits(`${text.slice(0, length)}…`)) length -= 1;
+  return `${text.slice(0, length).trimEnd()}…`;
 }
 
 function vertexBox(vertex, box, job, chosen, onSelect) {
@@ -82,11 +88,11 @@ function vertexBox(vertex, box, job, chosen, onSelect) {
   s("rect", { width: box.width, height: box.height, rx: 9, class: "box" }),
   s("rect", { x: 3, y: 3, width: box.width - 6, height: HEAD - 4, rx: 6, class: "tint",
     style: { fill: shade(Math.max(live.busy, live.committing ?? 0), live["back-pressured"]) } }),
-  s("text", { x: 11, y: 20, class: "title" }, cut(vertex.operators[0]?.name ?? vertex.name, box.width - 52, 7.9)),
+  s("text", { x: 11, y: 20, class: "title" }, cut(vertex.operators[0]?.name ?? vertex.name, box.width - 60, true)),
   s("text", { x: box.width - 11, y: 20, "text-anchor": "end", class: "title" }, `×${vertex.parallelism}`),
   vertex.operators.map((operator, i) => [
     s("rect", { x: 9, y: HEAD + 2 + i * OPERATOR, width: box.width - 18, height: OPERATOR - 3, rx: 4, class: "op" }),
-    s("text", { x: 16, y: HEAD + 15 + i * OPERATOR }, cut(operator.name, box.width - (operator.stateful ? 66 : 30), 6.7)),
+    s("text", { x: 16, y: HEAD + 15 + i * OPERATOR }, cut(operator.name, box.width - (operator.stateful ? 66 : 30))),
     operator.stateful && s("text", { x: box.width - 15, y: HEAD + 15 + i * OPERATOR, "text-anchor": "end", class: "faint" }, "state"),
   ]),
   s("text", { x: 11, y: foot + 17 }, `${rate(live["records-in-per-second"])} → ${rate(live["records-out-per-second"])}`),
