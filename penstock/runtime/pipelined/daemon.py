@@ -29,9 +29,12 @@ _PRELOADED = (
 
 
 def _read_in_one_thread() -> None:
-    """A row passes one thread less on its way in. With pipelined UDFs PySpark's worker reads ahead in a thread of its own, from which
-    the host's would take each row over a queue; without, a host reads by itself. What the setting means for what goes out stays:
-    a flush after every batch. (The JVM does not mind which way a worker reads.)"""
+    """A row passes one thread less on its way in.
+
+    With pipelined UDFs PySpark's worker reads ahead in a thread of its own, from which the host's would take each row over a
+    queue; without, a host reads by itself. What the setting means for what goes out stays: a flush after every batch. (The JVM
+    does not mind which way a worker reads.)
+    """
     serializers: Any = importlib.import_module("pyspark.sql.pandas.serializers")
     original = serializers.ArrowStreamSerializer.__init__
 
