@@ -75,3 +75,28 @@ def test_row_kinds_have_short_names() -> None:
 def test_positional_and_named_values_cannot_be_mixed() -> None:
     with pytest.raises(ValueError, match="not both"):
         Row(1, a=2)
+
+
+def test_a_name_that_one_row_has_is_read_from_no_other() -> None:
+    assert (Row(first=1, price=2).price, Row(price=3, first=1).price) == (2, 3)
+    for other in (Row(1, 2), Row(cost=2)):
+        assert not hasattr(other, "price")
+        with pytest.raises(AttributeError, match=r"^price$"):
+            _ = other.price
+    renamed = Row(price=1)
+    renamed.set_field_names(["cost"])
+    assert renamed.cost == 1
+    assert not hasattr(renamed, "price")
+    with pytest.raises(AttributeError):
+        setattr(Row(price=1), "price", 5)  # noqa: B010 - the assignment the type checker would refuse
+
+
+def test_a_field_that_is_called_like_a_method_is_read_by_key() -> None:
+    row = Row(as_dict=1, keys=2)
+    assert row.as_dict() == {"as_dict": 1, "keys": 2}
+    assert (row["as_dict"], row.keys) == (1, 2)
+
+
+def test_names_without_end_do_not_stay() -> None:
+    assert [getattr(Row(**{f"name{number}": number}), f"name{number}") for number in range(3_000)] == list(range(3_000))
+    assert len([name for name in vars(Row) if name.startswith("name")]) <= 1_000
