@@ -35,10 +35,11 @@ _DISTINCT: Final = "streams have no distinct counts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """`absent`: why a query is not asked. `files` gives the files of a site, for a query."""
+    """`absent`: why a query is not asked. `files` gives the files of a site, for a query. `sizes`: events of both runs."""
 
     title: str
     module: str
+    sizes: tuple[int, int] | None = None
     absent: Mapping[str, str]
     files: Callable[[Path, Site, str], Path]
     python: Callable[[], Path]
@@ -91,6 +92,15 @@ PEERS: Final[Mapping[str, Peer]] = {
         python=lambda: interpreter("pyflink"),
         settings=lambda: {"jars": [str(jar) for jar in flink_jars()]},
     ),
+    "pyflink": Peer(
+        title="PyFlink",
+        module="benchmarks.nexmark.on_pyflink",
+        sizes=(40_000, 200_000),
+        absent={"q8": "has no co-group", "q12": _CLOCK, "q13": "has no side input that is there from the beginning"},
+        files=side_by_side,
+        python=lambda: interpreter("pyflink"),
+        settings=lambda: {"jars": [str(jar) for jar in flink_jars()], "mode": "process"},
+    ),
     "spark": Peer(
         title="Spark",
         module="benchmarks.nexmark.on_spark",
@@ -118,7 +128,7 @@ def measure(name: str, query: str, events: int, cache: Path, folder: Path) -> di
         python, settings = peer.python(), peer.settings()
     except NotToBeHadError as error:
         return {**row, "skipped": str(error)}
-    few, many = Site(events=FEW), Site(events=events)
+    few, many = (Site(events=number) for number in peer.sizes or (FEW, events))
     spec = {
         "workload": query,
         "folder": str(folder),

@@ -76,8 +76,8 @@ def test_pieces_add_up_to_a_page_with_a_line_for_each_query(tmp_path: Path) -> N
     pieces = [*nexmark.load("nexmark", tmp_path), {**row("q0", "flink-sql", 1.0), "wrong": "no rows"}]
     nexmark.write("nexmark", [*pieces, row("q0", "pipelined", 2e6)], tmp_path)
     lines = (tmp_path / "nexmark.md").read_text().splitlines()
-    assert "| query | pipelined | epochs | Flink SQL | × | Spark | × |" in lines
-    assert "| q0 | 2,000,000 | – | wrong |  | – |  |" in lines
-    assert "| q5 | 1,000,000 | – | – |  | 500,000 | 2.00 |" in lines
+    assert "| query | pipelined | epochs | Flink SQL | × | PyFlink | × | Spark | × |" in lines
+    assert "| q0 | 2,000,000 | – | wrong |  | – |  | – |  |" in lines
+    assert "| q5 | 1,000,000 | – | – |  | – |  | 500,000 | 2.00 |" in lines
     assert "| q0 | flink-sql | wrong: no rows | | |" in lines
     assert set(peers.PEERS["spark"].absent) < set(NAMES)
