@@ -34,7 +34,8 @@ def test_without_pyflink_the_script_is_told_that_there_is_none(tmp_path: Path) -
     script = _write(tmp_path, "word_count.py", PYFLINK_WORD_COUNT)
     done = penstock("run", "--runtime", "embedded", script, "--input", "x")
     assert done.returncode == 1
-    assert "No module named 'pyflink'" in done.stderr
+    assert "the program imports pyflink, which is not installed" in done.stderr
+    assert "penstock run --pyflink" in done.stderr
 
 
 _SETTINGS = """

@@ -83,6 +83,7 @@ def test_a_router_leaves_out_what_is_not_read_unless_something_is_missing(names:
     router = HashRouter(ColumnKeySelector(("user",)), 1, 128, None, send, 100)
     router.reads = names
     router.route(Columns(batch, np.array([5, 6])))
+    router.flush()
     (block,) = sent
     assert block.batch.schema.names == (["user", "amount"] if "amount" in names else ["note", "user", "amount"])
     assert block.timestamps is not None
