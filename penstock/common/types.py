@@ -38,7 +38,13 @@ def _create_row(fields: Sequence[str] | None, values: Sequence[Any], row_kind: R
     return row
 
 
-class Row:
+class _ReadByName:
+    """Has a property for each name by which a field of a Row was read: `_read_quickly`."""
+
+    __slots__ = ()
+
+
+class Row(_ReadByName):
     """Values by position (`row[0]`) and, when they have names, by name (`row.age`, `row["age"]`).
 
     `Row(name="Alice", age=11)` has names; `Row("Alice", 11)` has none. A row without names also serves as a class of
@@ -172,7 +178,7 @@ _MOST_NAMES = 1_000
 
 
 def _read_quickly(name: str) -> None:
-    """Gives the class an attribute of this name. Python asks `__getattr__` only when it has looked everywhere else and made an
+    """Gives rows an attribute of this name. Python asks `__getattr__` only when it has looked everywhere else and made an
     error of that, which costs three times what reading the field does; so only the first row is read that way."""
 
     def field(row: Row) -> Any:
@@ -183,7 +189,7 @@ def _read_quickly(name: str) -> None:
 
     if len(_read_names) < _MOST_NAMES and name not in _read_names and not hasattr(Row, name):
         _read_names.add(name)
-        setattr(Row, name, property(field))
+        setattr(_ReadByName, name, property(field))
 
 
 _read_names: set[str] = set()
