@@ -20,7 +20,7 @@ from penstock.protocol.gate import BarrierMode
 from penstock.records import Rows
 from penstock.runtime.pipelined.frames import FrameBuffer, events_in
 from penstock.runtime.pipelined.host_loop import HostLoop
-from penstock.runtime.pipelined.mailboxes import Frame, Inbox
+from penstock.runtime.pipelined.mailboxes import FrameReceived, HostInbox
 from penstock.runtime.pipelined.messages import HostId, StartHost
 from penstock.runtime.pipelined.worker import DriverAddress, Worker
 from penstock.testing import ListSink
@@ -67,11 +67,11 @@ def test_what_is_on_its_way_to_a_later_level_does_not_wait_in_a_host_that_sends_
     )
     worker, out = Worker(DriverAddress(host="127.0.0.1", port=0, token=""), 1, 1, 0), Outbox()
     unknown: Any = out
-    loop = HostLoop(worker, host, Inbox(1 << 20), start, level=1, out=unknown)
+    loop = HostLoop(worker, host, HostInbox(1 << 20), start, level=1, out=unknown)
     assert worker._id == HostId(1, 1)
     assert loop._run.tasks == [], "this host has something to send"
     loop._flushed = time.monotonic()  # just now
-    loop._take(Frame(frame_of(2, event)))
+    loop._take(FrameReceived(frame_of(2, event)))
     loop._flush_if_due(working=False)
     (batch,) = out.batches
     assert batch.column(0).to_pylist() == [1]

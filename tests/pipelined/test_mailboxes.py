@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from penstock.runtime.pipelined.mailboxes import Frame, Inbox, Pace
+from penstock.runtime.pipelined.mailboxes import FrameReceived, HostInbox, Pace
 
 
 class Clock:
@@ -17,11 +17,11 @@ class Clock:
         return self.now
 
 
-def frame(size: int) -> Frame:
-    return Frame(memoryview(bytes(size)))
+def frame(size: int) -> FrameReceived:
+    return FrameReceived(memoryview(bytes(size)))
 
 
-def worked_off(inbox: Inbox, clock: Clock, frames: int, size: int, seconds: float) -> None:
+def worked_off(inbox: HostInbox, clock: Clock, frames: int, size: int, seconds: float) -> None:
     """So many frames one after the other, each of which takes so long."""
     for _ in range(frames):
         inbox.put(frame(size), size)
@@ -30,7 +30,7 @@ def worked_off(inbox: Inbox, clock: Clock, frames: int, size: int, seconds: floa
         inbox.done()
 
 
-def let_in(inbox: Inbox, size: int) -> int:
+def let_in(inbox: HostInbox, size: int) -> int:
     """How many frames of this size come in until one has to wait."""
     came = 0
 
@@ -59,7 +59,7 @@ def let_in(inbox: Inbox, size: int) -> int:
 )
 def test_as_much_comes_in_as_is_worked_off_in_a_tenth_of_a_second(bytes_per_second: int, most_waiting: int) -> None:
     clock, size = Clock(), 50_000
-    inbox = Inbox(8 << 20, clock)
+    inbox = HostInbox(8 << 20, clock)
     worked_off(inbox, clock, 60, size, size / bytes_per_second)
     # The one that fills it may be as large as it likes.
     assert most_waiting / size <= let_in(inbox, size) <= most_waiting / size + 2
@@ -67,19 +67,19 @@ def test_as_much_comes_in_as_is_worked_off_in_a_tenth_of_a_second(bytes_per_seco
 
 def test_a_host_that_becomes_slow_lets_less_in() -> None:
     clock, size = Clock(), 50_000
-    inbox = Inbox(8 << 20, clock)
+    inbox = HostInbox(8 << 20, clock)
     worked_off(inbox, clock, 60, size, size / 100e6)
     worked_off(inbox, clock, 400, size, size / 5e6)
     assert let_in(inbox, size) <= 5e6 * 0.1 / size + 2
 
 
 def test_the_memory_that_was_set_is_the_most() -> None:
-    inbox = Inbox(64 << 10, Clock())
+    inbox = HostInbox(64 << 10, Clock())
     assert let_in(inbox, 10_000) == 7, "six fit, and the one that fills it"
 
 
 def test_a_barrier_that_overtakes_is_let_in_whatever_waits() -> None:
-    inbox = Inbox(64 << 10, Clock())
+    inbox = HostInbox(64 << 10, Clock())
     inbox.let_all_in(True)
     assert let_in(inbox, 10_000) == 1000
 

@@ -19,7 +19,7 @@ from penstock.protocol.events import Barrier, EndOfData, Event
 from penstock.protocol.gate import BarrierMode
 from penstock.protocol.ids import TaskId, VertexId
 from penstock.runtime.pipelined.frames import FrameBuffer, events_in
-from penstock.runtime.pipelined.mailboxes import DriverGone, Frame, Inbox, InputEnded, Outbox, Pace
+from penstock.runtime.pipelined.mailboxes import DriverGone, FrameReceived, HostInbox, HostOutbox, Pace, RowsEnded
 from penstock.runtime.pipelined.messages import (
     AbortCheckpoint,
     Acknowledge,
@@ -62,11 +62,11 @@ class HostLoop:
         self,
         driver: ToDriver,
         host: TaskHost,
-        inbox: Inbox,
+        inbox: HostInbox,
         start: StartHost,
         *,
         level: int,
-        out: Outbox,
+        out: HostOutbox,
     ) -> None:
         self._driver, self._host, self._inbox, self._out = driver, host, inbox, out
         self._level, graph = level, host.graph
@@ -188,7 +188,7 @@ class HostLoop:
         return max(0.0, min(waits))
 
     def _take(self, item: Any) -> None:
-        if isinstance(item, Frame):
+        if isinstance(item, FrameReceived):
             self._take_frame(item.payload)
             return
         match item:
@@ -209,7 +209,7 @@ class HostLoop:
             case EndAttempt(completed=completed, over=over):
                 self._over, self.job_over = True, over
                 self._host.finish(completed)
-            case InputEnded():
+            case RowsEnded():
                 self._input_ended = True
                 if not self._over and self._level:
                     raise AttemptOverError("the level before this one has ended, and the driver has not said so")

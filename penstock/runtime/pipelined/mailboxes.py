@@ -34,14 +34,16 @@ class Pace:
         return int(max(least, min(most, self._bytes / self._seconds * seconds))) if self._seconds > 0 else least
 
 
-class Frame:
+class FrameReceived:
+    """A row of Spark has come; `payload` is the frame in it."""
+
     __slots__ = ("payload",)
 
     def __init__(self, payload: memoryview) -> None:
         self.payload = payload
 
 
-class InputEnded:
+class RowsEnded:
     """Nothing more comes from Spark."""
 
 
@@ -49,7 +51,7 @@ class DriverGone:
     """The connection to the driver has ended: so does the attempt."""
 
 
-class Inbox:
+class HostInbox:
     """Rows and messages in the order in which they come. Rows wait outside while too many bytes are in here: more than the host
     works off in a tenth of a second, as fast as it has been lately, and never more than `most`.
 
@@ -68,6 +70,7 @@ class Inbox:
         self._room = threading.Condition()
 
     def put(self, item: Any, size: int = 0) -> None:
+        """Adds a message, or a row of so many bytes, which waits for room."""
         if size:
             with self._room:
                 while self._bytes > self._limit and not self._open:
@@ -86,7 +89,7 @@ class Inbox:
             pass
         if not self._taken:
             self._since = self._clock()
-        self._taken += sum(len(item.payload) for item in items if isinstance(item, Frame))
+        self._taken += sum(len(item.payload) for item in items if isinstance(item, FrameReceived))
         return items
 
     def done(self) -> None:
@@ -109,10 +112,11 @@ class Inbox:
 
     @property
     def empty(self) -> bool:
+        """Whether nothing has come that was not taken."""
         return self._items.empty()
 
 
-class Outbox:
+class HostOutbox:
     """What waits for Spark's thread, at most so many: `put` waits for room. `queue.Queue` does the same in Python, and slower."""
 
     def __init__(self, most: int) -> None:
@@ -122,10 +126,12 @@ class Outbox:
             self._room.put(None)
 
     def put(self, item: pa.RecordBatch | BaseException | None) -> None:
+        """Adds a batch, an error or the end, when there is room."""
         self._room.get()
         self._items.put(item)
 
     def get(self) -> pa.RecordBatch | BaseException | None:
+        """What was put first of what is here; waits for it."""
         item = self._items.get()
         self._room.put(None)
         return item

@@ -32,7 +32,7 @@ from penstock.runtime.connection.messages import HostFailed, Sampled, TakeSample
 from penstock.runtime.connection.wire import Wire
 from penstock.runtime.epochs.remote_storage import open_in_slot
 from penstock.runtime.pipelined.host_loop import AttemptOverError, HostLoop
-from penstock.runtime.pipelined.mailboxes import DriverGone, Frame, Inbox, InputEnded, Outbox
+from penstock.runtime.pipelined.mailboxes import DriverGone, FrameReceived, HostInbox, HostOutbox, RowsEnded
 from penstock.runtime.pipelined.messages import (
     Enlist,
     FromHost,
@@ -72,7 +72,7 @@ class Worker:
         self._driver: Wire | None = None
         self._sending = threading.Lock()
         self._done = threading.Event()
-        self._out = Outbox(_OUTBOX)
+        self._out = HostOutbox(_OUTBOX)
 
     # ---------------------------------------------------------------- Spark's thread
 
@@ -166,7 +166,7 @@ class Worker:
             by_clock=True,
             clock_ms=_clock_ms,
         )
-        inbox = Inbox(settings.in_flight_bytes)
+        inbox = HostInbox(settings.in_flight_bytes)
         gc.disable()  # nothing of what is restored is garbage
         loop = HostLoop(self, host, inbox, start, level=self._id.level, out=self._out)
         gc.freeze()
@@ -181,7 +181,7 @@ class Worker:
         finally:
             host.folder.remove()
 
-    def _follow_rows(self, batches: Iterator[pa.RecordBatch], inbox: Inbox) -> None:
+    def _follow_rows(self, batches: Iterator[pa.RecordBatch], inbox: HostInbox) -> None:
         with contextlib.suppress(Exception):  # Spark ends the task, or we do
             for batch in batches:
                 if self._id.level == 0:
@@ -189,10 +189,10 @@ class Worker:
                 for payload in batch.column(0):
                     if payload.is_valid:  # else one that only follows
                         frame = memoryview(payload.as_buffer())
-                        inbox.put(Frame(frame), len(frame))
-        inbox.put(InputEnded())
+                        inbox.put(FrameReceived(frame), len(frame))
+        inbox.put(RowsEnded())
 
-    def _follow_driver(self, inbox: Inbox) -> None:
+    def _follow_driver(self, inbox: HostInbox) -> None:
         assert self._driver is not None
         with contextlib.suppress(Exception):
             while True:
