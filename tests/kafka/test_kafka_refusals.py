@@ -22,6 +22,7 @@ from tests.servers.topics import Topics
 
 MAX = {"penstock.epoch.max-records": "60"}
 QUICK = {"penstock.wait.ms": "3000"}
+PATIENT = {"penstock.wait.ms": "10000"}  # a new topic of markers has no leader at once
 
 
 def _numbers(out: KafkaSink, length: int) -> Callable[[StreamExecutionEnvironment], None]:
@@ -57,7 +58,7 @@ def test_a_refused_commit_ends_the_job_and_mended_it_writes_the_epoch_exactly_on
 
 def test_a_topic_that_was_deleted_ends_the_job_until_it_is_there_again(topics: Topics, tmp_path: Path) -> None:
     out = topics.create()
-    kafka_sink = sink(topics, out, properties=QUICK)
+    kafka_sink = sink(topics, out, properties=PATIENT)
     storage = LocalStorage(tmp_path)
     writer = kafka_sink.create_writer(
         WriterContext(job_id="job", sink_id="out", subtask=0, parallelism=1, storage=storage)
