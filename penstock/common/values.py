@@ -196,6 +196,7 @@ def _is_plain(kind: type) -> bool:
     """A class of Python whose objects are what is in their `__dict__`, and which does not say otherwise."""
     return (
         kind.__base__ is not None
+        and "__dict__" in dir(kind)  # else a class of C, whose objects hold what they hold elsewhere
         and all("__slots__" not in vars(base) and not _is_builtin(base) for base in kind.__mro__[:-1])
         and all(getattr(kind, name, None) is getattr(object, name, None) for name in _NO_STATE_OF_ITS_OWN)
         and "__new__" not in {name for base in kind.__mro__[:-1] for name in vars(base)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import threading
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
@@ -148,6 +149,12 @@ def test_records_that_hold_themselves_are_copied() -> None:
 def test_what_cannot_be_copied_is_passed_on() -> None:
     lock = threading.Lock()
     assert own({"lock": lock})["lock"] is lock
+
+
+def test_an_object_of_a_c_class_without_a_dict_is_no_error() -> None:
+    digest = hashlib.sha256(b"record")
+    assert own(digest).hexdigest() == digest.hexdigest()
+    assert own({"digest": digest})["digest"].hexdigest() == digest.hexdigest()
 
 
 def test_arrays_are_copied() -> None:
