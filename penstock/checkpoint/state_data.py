@@ -21,7 +21,7 @@ from penstock.state.backend import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.state.keys import key_group
 from penstock.state.list_table import LIST_KINDS, joined
 from penstock.state.operator_lists import ABOUT_STATES, BROADCAST, OPERATOR_KINDS
-from penstock.state.panes import PANES, block_rows
+from penstock.state.panes import END, PANES, START, block_rows
 from penstock.state.snapshot_file import TableDelta
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ def _entries(tables: list[TableDelta], max_parallelism: int) -> Iterator[StateEn
         if kind == PANES:
             for row_key, rest in block_rows(value):
                 found = key_group(row_key, max_parallelism)
-                yield StateEntry(key_group=found, key=row_key, value=rest, namespace=(key[0],))
+                bounds = (rest.pop(START), rest.pop(END)) if START in rest else (key[0],)
+                yield StateEntry(key_group=found, key=row_key, value=rest, namespace=bounds)
         elif kind in _TIMERS:
             yield StateEntry(key_group=group, key=key, namespace=namespace[0], value=namespace[1])
         elif kind.endswith("-ttl"):

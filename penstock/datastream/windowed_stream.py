@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import pyarrow as pa
 
+from penstock.common.time import MAX_LONG_VALUE
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types, schema_of, type_of_arrow
 from penstock.datastream.column_verbs import gives_columns
 from penstock.datastream.data_stream import DataStream
@@ -30,6 +31,7 @@ from penstock.functions.window import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     CumulativeEventTimeWindows,
+    EventTimeSessionWindows,
     EventTimeTrigger,
     Evictor,
     GlobalWindows,
@@ -41,6 +43,8 @@ from penstock.functions.window import (
 )
 from penstock.graph.partitioner import Global
 from penstock.operators.aggregation import AggregatedRow, RowAggregation
+from penstock.operators.base import Operator
+from penstock.operators.columnar_sessions import ColumnarSessionOperator
 from penstock.operators.columnar_window import ColumnarWindowOperator
 from penstock.operators.selectors import ColumnKeySelector, check_columns
 from penstock.operators.window import WindowOperator
@@ -303,8 +307,8 @@ class WindowedStream(
     def agg(self, **aggregates: Aggregate) -> DataStream:
         """Built-in aggregates (not in Flink): `agg(n=count(), total=sum_("amount"))`. Needs key_by on column names. The
         result has the key columns, window_start, window_end (milliseconds) and the aggregates. Tumbling, sliding and
-        cumulating event-time windows over columns make no Python object of a record; all others, such as sessions, give
-        the same results record by record, and `explain()` says so.
+        cumulating event-time windows and sessions over columns make no Python object of a record; all others, such as
+        those of processing time, give the same results record by record, and `explain()` says so.
 
         Example:
 
@@ -356,14 +360,14 @@ def aggregate(windowed: WindowedStream, aggregates: Mapping[str, Aggregate]) -> 
         function = AggregatedRow(selector.names, aggregates)
         rows = RowAggregation(aggregates)
         return windowed._window(function, AggregateContents(rows, rows.partials), output_type, why_rows)
-    operator = ColumnarWindowOperator(
-        keys=selector.names,
-        assigner=windowed._assigner,
-        aggregates=aggregates,
-        allowed_lateness=windowed._lateness,
-        late_tag=None if windowed._late_tag is None else windowed._late_tag.tag_id,
-        input_type=stream._type,
-    )
+    assigner, late_tag = windowed._assigner, None if windowed._late_tag is None else windowed._late_tag.tag_id
+    operator: Operator
+    if isinstance(assigner, EventTimeSessionWindows):
+        operator = ColumnarSessionOperator(selector.names, assigner, aggregates, late_tag, stream._type)
+    else:
+        operator = ColumnarWindowOperator(
+            selector.names, assigner, aggregates, windowed._lateness, late_tag, stream._type
+        )
     return stream._apply(f"Columnar Window({type(windowed._assigner).__name__})", operator, output_type, stateful=True)
 
 
@@ -374,8 +378,14 @@ def _why_rows(windowed: WindowedStream) -> str | None:
         return "an evictor looks at single records"
     if trigger is not None and type(trigger) is not EventTimeTrigger:
         return f"{type(trigger).__name__} looks at single records"
-    if type(windowed._assigner) not in _PANED:
-        return f"{type(windowed._assigner).__name__} are not made of panes"
+    assigner = windowed._assigner
+    if type(assigner) is EventTimeSessionWindows:
+        if windowed._lateness:
+            return "sessions with an allowed lateness fire again for single records"
+        if assigner._session_gap > MAX_LONG_VALUE:
+            return "its gap is longer than time"
+    elif type(assigner) not in _PANED:
+        return f"{type(assigner).__name__} are neither made of panes nor sessions with one gap for all"
     if stream._type is not None and not travels_as_arrow(stream._type):
         return f"{stream._type} has no columns"
     if stream._type is None and not gives_columns(stream):

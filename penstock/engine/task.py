@@ -190,6 +190,7 @@ class Task:
             before = specification.settle(
                 operator.ctx.state,
                 operator.specification(),
+                formerly=operator.formerly(),
                 allow_changed_windows=self.settings.allow_changed_windows,
             )
             if before is not None:

@@ -25,9 +25,9 @@ from penstock.functions.aggregates import Aggregate, Partial, fold, partial_name
 from penstock.functions.window import TimeWindow
 from penstock.operators.selectors import read_column
 from penstock.records import TimestampArray
-from penstock.records.arrow_columns import one_nan, plain
+from penstock.records.arrow_columns import one_nan, plain, plain_type
 from penstock.records.convert import column_of, single_batch
-from penstock.records.exact_sums import grouped, unified
+from penstock.records.exact_sums import grouped, partial_array, unified
 from penstock.state.panes import with_keys
 from penstock.state.specification import PartialName
 
@@ -51,6 +51,11 @@ class PartialAggregation:
     def partials(self) -> tuple[PartialName, ...]:
         """The partial results that are kept, in the order of columns."""
         return partial_names(self._partials)
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of key columns in selected rows and in blocks."""
+        return self._key_names
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -105,6 +110,45 @@ class PartialAggregation:
     def _aggregate(self, table: pa.Table, by: list[str]) -> pa.RecordBatch:
         wanted = [(None if p.column is None else f"v:{p.column}", p.function) for p in self._partials]
         return self._grouped(table, by, wanted)
+
+    def group_by_number(self, table: pa.Table, numbers: TimestampArray) -> list[pa.Array]:
+        """Partial results of selected rows that are numbered, in the order of the numbers, each of which occurs."""
+        return self._numbered(
+            table, numbers, [(None if p.column is None else f"v:{p.column}", p.function) for p in self._partials]
+        )
+
+    def merge_by_number(self, blocks: Sequence[pa.RecordBatch], numbers: TimestampArray) -> list[pa.Array]:
+        """The same of the rows of all blocks."""
+        return self._numbered(unified(blocks), numbers, self._merges())
+
+    def _numbered(
+        self, table: pa.Table, numbers: TimestampArray, wanted: list[tuple[str | None, str]]
+    ) -> list[pa.Array]:
+        (found,), results = grouped(table.append_column(_ROW, pa.array(numbers)), [_ROW], wanted)
+        places = found.to_numpy()
+        if np.all(places[1:] > places[:-1]):
+            return results
+        order = pa.array(np.argsort(places))
+        return [result.take(order) for result in results]
+
+    def block(self, keys: Sequence[pa.Array], partials: Sequence[pa.Array], **more: pa.Array) -> pa.RecordBatch:
+        """A block of these columns, with `more` of them at its end."""
+        return self._named([*keys, *partials, *more.values()], [*self._key_names, *self._partial_names, *more])
+
+    def block_of_values(
+        self, keys: Sequence[list[Any]], partials: Sequence[list[Any]], schema: pa.Schema | None, **more: pa.Array
+    ) -> pa.RecordBatch:
+        """A block of Python values, as windows over rows keep them, of the types that columns of `schema` give."""
+        kinds = {} if schema is None else {field.name: field.type for field in schema}
+        made = []
+        for partial, values in zip(self._partials, partials, strict=True):
+            kind = pa.int64() if partial.column is None or partial.function == "count" else kinds.get(partial.column)
+            made.append(partial_array(values, kind, partial.function))
+        of_keys = [
+            one_nan(pa.array(values, plain_type(kinds[name])) if name in kinds else plain(pa.array(values)))
+            for name, values in zip(self.keys, keys, strict=True)
+        ]
+        return self.block(of_keys, made, **more)
 
     def merge(self, blocks: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """One block in place of many."""
@@ -165,8 +209,8 @@ class PartialAggregation:
         places = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
         return order, places
 
-    def finish(self, merged: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
-        """The result of a window, a row for each of `merged`."""
+    def finish(self, merged: pa.RecordBatch, start: int | TimestampArray, end: int | TimestampArray) -> pa.RecordBatch:
+        """The result of a window, a row for each of `merged`; or with arrays of a window for each row."""
         rows = merged.num_rows
         arrays = [merged.column(name) for name in self._key_names]
         arrays += [pa.array(np.full(rows, value, dtype=np.int64)) for value in (start, end)]
@@ -175,6 +219,10 @@ class PartialAggregation:
             try:
                 arrays.append(aggregate.finish(parts))
             except PenstockError as error:
+                if not isinstance(start, int) and not isinstance(end, int):
+                    for row in range(rows if rows > 1 else 0):  # which of them was it?
+                        self.finish(merged.slice(row, 1), start[row : row + 1], end[row : row + 1])
+                    start, end = int(start[0]), int(end[0])
                 raise PenstockError(f"aggregate {name!r} of the window from {start} to {end}: {error}") from error
         return pa.RecordBatch.from_arrays(arrays, self._names)
 

@@ -143,6 +143,11 @@ class Operator(ABC):
         """What the entries of its state mean, where that depends on how it was built; None: they speak for themselves."""
         return None
 
+    def formerly(self) -> Specification | None:
+        """What another operator that did its work in older releases said of its state; None: there was none. Such state is
+        migrated, too."""
+        return None
+
     def migrate_state(self, before: Specification) -> None:  # noqa: B027 - only for those that can
         """Called before `restore_state`: what was restored is of another specification, which can be restored from."""
 

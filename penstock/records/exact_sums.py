@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import PenstockError
-from penstock.records.arrow_columns import plain
+from penstock.records.arrow_columns import plain, plain_type
 from penstock.records.dense_groups import grouped_densely
 
 Finish: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -109,6 +109,20 @@ def unified(batches: Sequence[pa.RecordBatch]) -> pa.Table:
         fields.append(field.with_type((wide or list(kinds) or [pa.null()])[0]))
     schema = pa.schema(fields, metadata=first.metadata)
     return pa.concat_tables([_cast(batch, schema) for batch in batches])
+
+
+def partial_array(values: list[Any], kind: pa.DataType | None, function: str) -> pa.Array:
+    """Partial results of windows over rows as those of a column of this type; None: as what they are. Sums may be wide."""
+    if kind is None:
+        return plain(pa.array(values))
+    if function != "sum":
+        return pa.array(values, plain_type(kind))
+    total = sum_type(kind)
+    try:
+        return pa.array(values, total)
+    except (pa.ArrowInvalid, OverflowError):
+        wide = pa.decimal256(_WIDE_DECIMAL, kind.scale) if _t.is_decimal(kind) else _WIDE[total]
+        return pa.array([None if value is None else Decimal(value) for value in values], wide)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:

@@ -26,6 +26,10 @@ from penstock.state.snapshot_file import TableDelta
 
 PANES: Final = "panes"
 
+# Columns of blocks whose rows have bounds of their own, as sessions have: their pane says nothing.
+START: Final = "start"
+END: Final = "end"
+
 BlockName: TypeAlias = tuple[int, ...]  # (pane start, sequence, then (first, end) of key groups once or more)
 
 _KEYS: Final = b"penstock.keys"

@@ -59,7 +59,7 @@ class Specification:
             ("windows", before.windows, self.windows),
             ("type of values", before.values, self.values),
         ):
-            tolerated = title == "windows" and allow_changed_windows and self.holds == WINDOWS
+            tolerated = title == "windows" and allow_changed_windows and self.holds in WITH_BOUNDS
             if was != now and was is not None and now is not None and not tolerated:
                 differences.append(f"{title}: {_shown(was)}, now {_shown(now)}")
         for column, now in (self.columns or {}).items():
@@ -94,20 +94,28 @@ class Specification:
 
 PANES: Final = "panes of partial aggregates"
 WINDOWS: Final = "windows of records"
+SESSIONS: Final = "sessions of partial aggregates"
+WITH_BOUNDS: Final = (WINDOWS, SESSIONS)  # what has begun keeps its bounds, whatever windows there are from now on
 
 
 def settle(
-    state: OperatorState, declared: Specification | None, *, allow_changed_windows: bool = False
+    state: OperatorState,
+    declared: Specification | None,
+    *,
+    formerly: Specification | None = None,
+    allow_changed_windows: bool = False,
 ) -> Specification | None:
     """The operator starts on what was restored, or on nothing: check, and remember what it says. Returns the specification
-    of what is there if that has to be migrated."""
+    of what is there if that has to be migrated. `formerly`: what it would say of state that is not of its own kind and can
+    be migrated."""
     known = state.operator_list(SPECIFICATION, "broadcast") if state.lists.has(SPECIFICATION) else []
     before = _read(known[0]) if known else _guess(state, declared)
     if before is not None:
-        _check(state.operator, before, declared, allow_changed_windows=allow_changed_windows)
+        of_its_kind = formerly if formerly is not None and before.holds == formerly.holds else declared
+        _check(state.operator, before, of_its_kind, allow_changed_windows=allow_changed_windows)
     if declared is not None:
         state.operator_list(SPECIFICATION, "broadcast")[:] = [{"version": _VERSION, **asdict(declared)}]
-    if before is None or declared is None or before.partials == declared.partials:
+    if before is None or declared is None or (before.holds, before.partials) == (declared.holds, declared.partials):
         return None
     return before
 
@@ -115,7 +123,7 @@ def settle(
 def _guess(state: OperatorState, declared: Specification | None) -> Specification | None:
     """Without a specification: windows over columns leave what windows over rows kept unread, and the other way round."""
     for holds, table in ((PANES, "panes"), (WINDOWS, "window-contents")):
-        other = declared is not None and declared.holds in (PANES, WINDOWS) and declared.holds != holds
+        other = declared is not None and declared.holds in (PANES, *WITH_BOUNDS) and declared.holds != holds
         if other and table in state.tables and any(True for _ in state.tables[table].items()):
             return Specification(holds=holds)
     return None
@@ -140,7 +148,7 @@ def _check(
         return
     permitted = (
         declared is not None
-        and before.holds == WINDOWS
+        and before.holds in WITH_BOUNDS
         and not declared.restorable_from(before, allow_changed_windows=True)
     )
     raise JobDefinitionError(

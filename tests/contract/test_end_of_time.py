@@ -29,6 +29,7 @@ from penstock.datastream.window import (
 )
 from penstock.errors import PenstockError
 from penstock.operators.aggregation import AggregatedRow, RowAggregation
+from penstock.operators.columnar_sessions import ColumnarSessionOperator
 from penstock.operators.columnar_window import ColumnarWindowOperator
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window import WindowOperator
@@ -79,8 +80,7 @@ def test_a_batch_window_behind_a_keyed_sum_loses_nothing(assigner: Any, path: st
     events = _events(EVENT if path == "columns" else None)
     summed = events.key_by(lambda v: (v.key, v.part)).sum("value")
     result = summed.key_by("key").window(assigner).agg(n=count(), total=sum_("value"))
-    columnar = not isinstance(assigner, EventTimeSessionWindows)
-    assert result._node.columnar is (path == "columns" and columnar)
+    assert result._node.columnar is (path == "columns")
     with result.execute_and_collect() as results:
         found = sorted(tuple(row) for row in results)
     windows = _windows_of_the_last_record(assigner)
@@ -121,8 +121,12 @@ def _columns(assigner: Any, lateness: int = 0) -> OperatorHarness:
     )
 
 
+def _columnar_sessions(assigner: Any) -> OperatorHarness:
+    return OperatorHarness(ColumnarSessionOperator(("key",), assigner, {"n": count(), "total": sum_("value")}))
+
+
 def _push(harness: OperatorHarness, stamps: list[int]) -> OperatorHarness:
-    if isinstance(harness.operator, ColumnarWindowOperator):
+    if harness.operator.columnar:
         batch = pa.record_batch({"key": ["a"] * len(stamps), "value": list(range(len(stamps)))})
         return harness.push_block(Columns(batch, np.array(stamps, dtype=np.int64)))
     return harness.push_block(Rows([Row(key="a", value=n) for n in range(len(stamps))], list(stamps)))
@@ -145,9 +149,25 @@ def test_a_window_at_the_end_of_time_waits_for_the_last_watermark(make: Any, ass
     assert harness.metrics.late_dropped == 0
 
 
-def test_a_session_at_the_end_of_time_takes_all_its_records() -> None:
-    harness = _push(_rows(EventTimeSessionWindows(10)), [MAX, MAX - 4, MAX, MAX - 30]).end_input()
+@pytest.mark.parametrize("make", [_rows, _columnar_sessions])
+def test_a_session_at_the_end_of_time_takes_all_its_records(make: Any) -> None:
+    harness = _push(make(EventTimeSessionWindows(10)), [MAX, MAX - 4, MAX, MAX - 30]).end_input()
     assert [tuple(value) for value in harness.values()] == [("a", MAX - 30, MAX - 20, 1, 3), ("a", MAX - 4, MAX, 3, 3)]
+    assert [stamp for _, stamp in harness.records()] == [MAX - 21, MAX]
+
+
+@pytest.mark.parametrize("make", [_rows, _columnar_sessions])
+@pytest.mark.parametrize("gap", [1, 10, MAX])
+def test_a_session_at_the_end_of_time_waits_for_the_last_watermark(make: Any, gap: int) -> None:
+    """And joins what began before it, also if its records are at both ends of time."""
+    harness = _push(make(EventTimeSessionWindows(gap)), [MAX - 1, MIN + 1]).advance_watermark(MAX - 1)
+    before = [tuple(value)[1:] for value in harness.values()]
+    assert before == {1: [(MIN + 1, MIN + 2, 1, 1)], 10: [(MIN + 1, MIN + 11, 1, 1)], MAX: [(MIN + 1, 0, 1, 1)]}[gap]
+    _push(harness, [MAX]).end_input()
+    assert [tuple(value)[1:] for value in harness.values()[1:]] == [(MAX - 1, MAX, 2, 0)]
+    assert harness.metrics.late_dropped == 0
+    _push(harness, [MAX, 5]).snapshot()
+    assert harness.metrics.late_dropped == 2
 
 
 @pytest.mark.parametrize("make", [_rows, _columns])

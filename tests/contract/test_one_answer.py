@@ -15,11 +15,12 @@ import pytest
 
 from penstock.common import Row
 from penstock.datastream.aggregates import Aggregate, count, max_, mean, min_, sum_
-from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from penstock.errors import PenstockError
 from penstock.operators import rolling
 from penstock.operators.aggregation import AggregatedRow, RowAggregation
 from penstock.operators.column_operators import FilterColumnsOperator, WithColumnOperator
+from penstock.operators.columnar_sessions import ColumnarSessionOperator
 from penstock.operators.columnar_window import ColumnarWindowOperator
 from penstock.operators.keyed import KeyedReduceOperator
 from penstock.operators.routing import HashRouter
@@ -32,6 +33,7 @@ from penstock.records.convert import to_rows
 from penstock.testing.harness import OperatorHarness
 
 WINDOW: Any = TumblingEventTimeWindows(10, 0)
+SESSION: Any = EventTimeSessionWindows(10)
 DAY = datetime.timedelta(days=1)
 NAN = math.nan
 TWICE = datetime.datetime(2026, 10, 25, tzinfo=datetime.UTC)  # two o'clock in Paris, and an hour later it is again
@@ -40,9 +42,12 @@ TWICE = datetime.datetime(2026, 10, 25, tzinfo=datetime.UTC)  # two o'clock in P
 def windows(
     keys: pa.Array, values: pa.Array, aggregates: dict[str, Aggregate], *, path: str, block: int, lateness: int = 0
 ) -> list[Any]:
-    """All firings of one window; with `lateness` also those of every record, as all but the first block are late."""
+    """All firings of one window, or of sessions with its bounds; with `lateness` also those of every
+    record, as all but the first block are late."""
     if path == "columns":
         operator: Any = ColumnarWindowOperator(("key",), WINDOW, aggregates, allowed_lateness=lateness)
+    elif path == "sessions":
+        operator = ColumnarSessionOperator(("key",), SESSION, aggregates)
     else:
         operator = WindowOperator(
             selector=ColumnKeySelector(("key",)),
@@ -56,7 +61,9 @@ def windows(
     for start in range(0, len(keys), block):
         part = batch.slice(start, block)
         columns = Columns(part, np.zeros(len(part), dtype=np.int64))
-        harness.push_block(columns if path == "columns" else to_rows(columns))
+        harness.push_block(columns if path != "rows" else to_rows(columns))
+        if path == "sessions":
+            harness.snapshot()  # each block is grouped by itself
         if lateness:
             harness.advance_watermark(9)
     return [tuple(row) for row in harness.end_input().values()]
@@ -139,7 +146,7 @@ CASES: list[tuple[str, pa.DataType, list[Any], Aggregate, Any]] = [
 
 
 @pytest.mark.parametrize("block", [1, 2, 100])
-@pytest.mark.parametrize("path", ["columns", "rows"])
+@pytest.mark.parametrize("path", ["columns", "rows", "sessions"])
 @pytest.mark.parametrize(("name", "kind", "values", "aggregate", "expected"), CASES, ids=[c[0] for c in CASES])
 def test_an_aggregate_has_one_answer(
     name: str, kind: pa.DataType, values: list[Any], aggregate: Aggregate, expected: Any, path: str, block: int
@@ -149,12 +156,13 @@ def test_an_aggregate_has_one_answer(
         found = windows(keys, pa.array(order, kind), {"result": aggregate}, path=path, block=block)
         assert same(found, [("k", 0, 10, expected)]), found
         # Once more with a firing for every record: the last one has them all. Each must fit.
-        if "though parts" in name:
+        if "though parts" in name or path == "sessions":
             continue
         late = windows(keys, pa.array(order, kind), {"result": aggregate}, path=path, block=block, lateness=100)
         assert same(late[-1], ("k", 0, 10, expected)), late
 
 
+@pytest.mark.parametrize("path", ["columns", "sessions"])
 @pytest.mark.parametrize("block", [1, 2, 100])
 @pytest.mark.parametrize(
     ("kind", "values", "total"),
@@ -167,13 +175,13 @@ def test_an_aggregate_has_one_answer(
     ids=repr,
 )
 def test_a_sum_that_does_not_fit_its_type_is_an_error_over_columns_and_exact_over_objects(
-    kind: pa.DataType, values: list[Any], total: int | None, block: int
+    kind: pa.DataType, values: list[Any], total: int | None, block: int, path: str
 ) -> None:
     keys = pa.array(["k"] * len(values))
     with pytest.raises(
         PenstockError, match=r"aggregate 'result' of the window from 0 to 10: a sum is .* too large for"
     ):
-        windows(keys, pa.array(values, kind), {"result": sum_("value")}, path="columns", block=block)
+        windows(keys, pa.array(values, kind), {"result": sum_("value")}, path=path, block=block)
     if total is not None:  # Python's numbers have no width
         found = windows(keys, pa.array(values, kind), {"result": sum_("value")}, path="rows", block=block)
         assert found == [("k", 0, 10, total)]
@@ -202,14 +210,15 @@ KEYS: list[tuple[pa.DataType, list[Any], int]] = [  # (type, keys, how many diff
 ]
 
 
+@pytest.mark.parametrize("path", ["columns", "sessions"])
 @pytest.mark.parametrize("block", [1, 2, 100])
 @pytest.mark.parametrize(("kind", "keys", "different"), KEYS, ids=[f"{k[0]}-{k[1]!r}" for k in KEYS])
 def test_a_key_is_the_same_over_columns_and_over_rows(
-    kind: pa.DataType, keys: list[Any], different: int, block: int
+    kind: pa.DataType, keys: list[Any], different: int, block: int, path: str
 ) -> None:
     values = pa.array([1] * len(keys))
     by_rows = windows(pa.array(keys, kind), values, {"n": count()}, path="rows", block=block)
-    by_columns = windows(pa.array(keys, kind), values, {"n": count()}, path="columns", block=block)
+    by_columns = windows(pa.array(keys, kind), values, {"n": count()}, path=path, block=block)
     assert len(by_columns) == different
     assert sum(row[3] for row in by_columns) == len(keys)
     assert sorted(map(in_utc, by_columns)) == sorted(map(in_utc, by_rows))

@@ -20,6 +20,7 @@ from penstock.datastream.window import (
     EventTimeSessionWindows,
     EventTimeTrigger,
     GlobalWindows,
+    ProcessingTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
@@ -108,9 +109,14 @@ def test_columns_of_a_tuple_are_f0_f1_also_when_its_records_are_rows(env: Stream
     assert collected(projected) == [(2, "bob", 2)]
 
 
-def test_sessions_aggregate_row_by_row_with_the_same_columns(env: StreamExecutionEnvironment) -> None:
+@pytest.mark.parametrize("lateness", [0, 1])
+def test_sessions_have_the_same_columns_over_columns_and_row_by_row(
+    lateness: int, env: StreamExecutionEnvironment
+) -> None:
     stream = typed(env).assign_timestamps_and_watermarks(BY_COLUMN).key_by("user")
-    windows = stream.window(EventTimeSessionWindows(4000)).agg(n=count(), total=sum_("amount"), mean=mean("amount"))
+    sessions = stream.window(EventTimeSessionWindows(4000)).allowed_lateness(lateness)
+    windows = sessions.agg(n=count(), total=sum_("amount"), mean=mean("amount"))
+    assert windows._node.columnar is (lateness == 0)
     assert sorted(map(tuple, collected(windows))) == [
         ("ann", 1000, 7000, 2, 7, 3.5),
         ("ann", 9000, 13000, 1, 5, 5.0),
@@ -163,8 +169,16 @@ def test_the_plan_says_which_operators_work_on_columns(env: StreamExecutionEnvir
     ("build", "reason"),
     [
         (
-            lambda s: s.key_by("user").window(EventTimeSessionWindows(5)),
-            "EventTimeSessionWindows are not made of panes",
+            lambda s: s.key_by("user").window(EventTimeSessionWindows(5)).allowed_lateness(1),
+            "sessions with an allowed lateness fire again for single records",
+        ),
+        (
+            lambda s: s.key_by("user").window(ProcessingTimeSessionWindows(5)),
+            "ProcessingTimeSessionWindows are neither made of panes nor sessions with one gap for all",
+        ),
+        (
+            lambda s: s.key_by("user").window(EventTimeSessionWindows(2**63)),
+            "its gap is longer than time",
         ),
         (lambda s: s.key_by("user").window(TUMBLING).trigger(CountTrigger(3)), "CountTrigger looks at single records"),
         (lambda s: s.key_by("user").window(TUMBLING).evictor(CountEvictor.of(3)), "an evictor looks at single records"),

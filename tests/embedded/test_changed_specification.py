@@ -12,7 +12,7 @@ import pytest
 from penstock.checkpoint.storage import Storage
 from penstock.common import Row, Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
-from penstock.datastream import DataStream, StreamExecutionEnvironment
+from penstock.datastream import DataStream, StreamExecutionEnvironment, windowed_stream
 from penstock.datastream.aggregates import count, max_, mean, min_, sum_
 from penstock.datastream.functions import KeyedProcessFunction, ProcessJoinFunction
 from penstock.datastream.window import (
@@ -171,6 +171,39 @@ def test_the_same_program_goes_on_and_a_second_time(typed: Any, request: pytest.
     assert told(request.node.name) == expected(lambda v: (min(v), max(v)))
 
 
+def sessions(gap: int, **aggregates: Any) -> Build:
+    return windows(EventTimeSessionWindows(gap), **aggregates)
+
+
+@pytest.mark.parametrize("over", ["columns", "rows"])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_open_sessions_keep_what_they_have_under_aggregates_in_another_order(
+    parallelism: int, over: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of b are over between its records; that of a lasts to the end, and begins with the first program. In older releases
+    all sessions were those of rows."""
+    name = request.node.name
+    with monkeypatch.context() as patched:
+        if over == "rows":
+            patched.setattr(windowed_stream, "_why_rows", lambda windowed: "of an older release")
+        storage = stopped(sessions(300, n=count(), average=mean("v"), **LO_HI), name, TYPE)
+    then = sessions(300, hi=max_("v"), total=sum_("v"), lo=min_("v"))
+    job = describe(then, name, TYPE, {}, parallelism)
+    EmbeddedJob(job, master_of(job, storage)).run()
+    found = told(name)
+    whole = {key: [v for k, v, _, _ in RECORDS if k == key] for key in "ab"}
+    assert [row for row in found if row[0] == "a"] == [
+        ("a", 100, 20_200, max(whole["a"]), sum(whole["a"]), min(whole["a"]))
+    ]
+    reached = _part(STOPPED_AFTER - 1)[-1][3]
+    by_time = {t: v for k, v, _, t in RECORDS if k == "b"}
+    before = [(t, v) for t, v in by_time.items() if t + 300 <= reached]
+    after = [(t, v) for t, v in by_time.items() if t + 300 > reached]
+    assert [row for row in found if row[0] == "b"] == sorted(
+        [("b", t, t + 300, 1, float(v), v, v) for t, v in before] + [("b", t, t + 300, v, v, v) for t, v in after]
+    )
+
+
 # ---------------------------------------------------------------- refused
 
 OTHERS: dict[str, tuple[Build, str]] = {
@@ -185,7 +218,7 @@ OTHERS: dict[str, tuple[Build, str]] = {
     "longer lateness": (windows(tumbling(3000), lateness=5000, **LO_HI), r"lateness: 0 ms, now 5000 ms"),
     "other keys": (windows(tumbling(3000), keys="w", **LO_HI), r"key columns: k, now w"),
     "a reduce": (lambda rows: rows.key_by("k").reduce(lambda a, b: a), r"now a rolling aggregate"),
-    "sessions": (windows(EventTimeSessionWindows(700), **LO_HI), r"merging|windows of records"),
+    "sessions": (windows(EventTimeSessionWindows(700), **LO_HI), r"now sessions of partial aggregates|merging"),
     "another clock": (windows(TumblingProcessingTimeWindows(3000, 0), **LO_HI), r"processing|windows of records"),
 }
 
@@ -198,6 +231,50 @@ def test_another_program_under_the_same_uid_is_refused_with_what_differs(
     build, difference = OTHERS[other]
     with pytest.raises(JobDefinitionError, match=rf"'tested' cannot go on.*{difference}.*another uid"):
         results(windows(tumbling(3000), **LO_HI), build, request.node.name, typed=typed)
+
+
+@pytest.mark.parametrize("over", ["columns", "rows, then columns"])
+def test_sessions_that_have_begun_keep_their_gap_if_that_is_allowed(
+    over: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = request.node.name
+    with monkeypatch.context() as patched:
+        if over != "columns":
+            patched.setattr(windowed_stream, "_why_rows", lambda windowed: "of an older release")
+        storage = stopped(sessions(350, n=count()), name, TYPE)
+    job = describe(sessions(450, n=count()), name, TYPE, {})
+    with pytest.raises(JobDefinitionError, match=r"350.*now.*450.*allow-changed-windows"):
+        EmbeddedJob(job, master_of(job, storage)).run()
+    job = describe(sessions(450, n=count()), name, TYPE, {"allow_changed_windows": True})
+    EmbeddedJob(job, master_of(job, storage)).run()
+    open_, expected = [0, 0, 0], []
+    first_new = _part(STOPPED_AFTER)[0][3]
+    for t in (t for k, _, _, t in RECORDS if k == "b"):
+        start, end, n = open_
+        if n and t <= end:
+            open_ = [start, t, n + 1]
+        else:
+            expected += [("b", *open_)] if n else []
+            open_ = [t, t, 1]
+        open_[1] = t + (350 if t < first_new else 450)
+    assert [row for row in told(name) if row[0] == "b"] == [*expected, ("b", *open_)]
+    assert len(expected) > 10
+
+
+@PATHS
+@pytest.mark.parametrize(
+    ("then", "difference"),
+    [
+        (EventTimeSessionWindows(400), r"300.*now.*400"),
+        (tumbling(3000), r"sessions of partial aggregates, and now panes|300.*now.*3000"),
+    ],
+    ids=["another gap", "tumbling"],
+)
+def test_open_sessions_are_refused_under_other_windows(
+    then: Any, difference: str, typed: Any, request: pytest.FixtureRequest
+) -> None:
+    with pytest.raises(JobDefinitionError, match=rf"'tested' cannot go on.*{difference}"):
+        results(sessions(300, **LO_HI), windows(then, **LO_HI), request.node.name, typed=typed)
 
 
 @pytest.mark.parametrize(("typed", "then"), [(TYPE, None), (None, TYPE)], ids=["to rows", "to columns"])

@@ -25,6 +25,8 @@ _REGISTRY: Final = "tests/runtime/test_registry.py"
 _ATTEMPTS: Final = "tests/runtime/test_attempts.py"
 _ONE_ANSWER: Final = "tests/contract/test_one_answer.py"
 _COLUMNAR_WINDOW: Final = "tests/operators/test_columnar_window.py"
+_COLUMNAR_SESSIONS: Final = "tests/operators/test_columnar_sessions.py"
+_SESSIONS: Final = "tests/contract/test_columnar_sessions.py"
 _STAMPS: Final = "tests/operators/test_flinks_timestamps.py"
 _STREAM: Final = "tests/engine/test_stream_run.py"
 _ABORTED: Final = "tests/engine/test_aborted_barriers.py"
@@ -38,6 +40,7 @@ _PIPELINED_CHECKPOINTS: Final = "tests/pipelined/test_checkpoints.py"
 # Why a simulated run cannot notice some.
 _SOCKETS_ONLY: Final = "sockets between processes: the simulator has one process"
 _ROWS_ONLY: Final = "blocks of columns in front of functions: the simulator's sources give rows"
+_ROW_SESSIONS: Final = "sessions over columns: those of simulated jobs are of rows"
 _SPARK: Final = "Spark itself: the simulator has none"
 _SLOTS: Final = "slot processes and their addresses: the simulator's hosts are objects"
 
@@ -442,6 +445,102 @@ _COLUMNS: Final = (
         old="        self._group()  # what came before\n",
         new="",
         tests=(_COLUMNAR_WINDOW,),
+    ),
+    Mutant(
+        name="sessions that touch are two",
+        file="penstock/records/touching.py",
+        old="begins[1:] > reach[:-1]",
+        new="begins[1:] >= reach[:-1]",
+        tests=(_COLUMNAR_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="a session ends with its last record that began",
+        file="penstock/records/touching.py",
+        old="reach = _running_max(until, other)",
+        new="reach = until",
+        tests=(_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="a session fires though a part of it goes on",
+        file="penstock/operators/columnar_sessions.py",
+        old="self._bounds([*ending, *self._blocks.open_of(keys, until)])",
+        new="self._bounds(ending)",
+        tests=(_COLUMNAR_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="a record that joins a session late ends by itself",
+        file="penstock/operators/columnar_sessions.py",
+        old="        if maybe_late:\n            ends = ",
+        new="        if False:\n            ends = ",
+        tests=(_COLUMNAR_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="late records join only what was there before their block",
+        file="penstock/operators/columnar_sessions.py",
+        old="joined = sure or (known and earliest <= end)",
+        new="joined = sure",
+        tests=(_COLUMNAR_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="sessions over columns judge late records by a later watermark",
+        file="penstock/operators/columnar_sessions.py",
+        old="if self._gathered and (self._maybe_late or",
+        new="if self._gathered and (False or",
+        tests=(_COLUMNAR_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="what a subtask that was ahead has fired fires again",
+        file="penstock/operators/session_blocks.py",
+        old="before = ended_for(name)",
+        new="before = ended",
+        tests=(_COLUMNAR_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="blocks of open sessions are never cut",
+        file="penstock/operators/session_blocks.py",
+        old="if 2 * entry.open_rows < entry.rows:",
+        new="if False:",
+        tests=(_COLUMNAR_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="what has fired is merged with what is open",
+        file="penstock/operators/session_blocks.py",
+        old="merge([self._open(self._table.peek(entry.name), ended) for entry in small])",
+        new="merge([self._table.peek(entry.name) for entry in small])",
+        tests=(_SESSIONS, _COLUMNAR_SESSIONS),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="open sessions that were gathered are in no snapshot",
+        file="penstock/operators/columnar_sessions.py",
+        old="    def end_epoch(self) -> None:\n        self._group()",
+        new="    def end_epoch(self) -> None:\n        pass",
+        tests=(_COLUMNAR_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="keys of sparse numbers collide",
+        file="penstock/records/key_numbers.py",
+        old="numbers * own_size + own, size * own_size",
+        new="numbers * (own_size - 1) + own, size * own_size",
+        tests=(_SESSIONS,),
+        out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="open sessions of older releases are forgotten",
+        file="penstock/operators/columnar_sessions.py",
+        old="            if rows:\n",
+        new="            if False:\n",
+        tests=(f"{_SPECIFICATION}::test_open_sessions_keep_what_they_have_under_aggregates_in_another_order",),
+        out_of_reach=_ROW_SESSIONS,
     ),
     Mutant(
         name="a batch window behind a keyed sum never fires",

@@ -23,6 +23,7 @@ _PRELOADED = (
     "pyspark.worker",
     "penstock.datastream",
     "penstock.connectors.files.source",
+    "penstock.operators.columnar_sessions",
     "penstock.operators.columnar_window",
     "penstock.runtime.pipelined.worker",
 )
