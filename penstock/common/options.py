@@ -259,7 +259,7 @@ class CheckpointingOptions:
         older=("execution.savepoint.ignore-unclaimed-state",))
     ALLOW_CHANGED_WINDOWS = ConfigOption(
         "execution.state-recovery.allow-changed-windows", BOOLEAN, False,
-        "`true`: windows over rows may be of another size, offset, slide or gap than those in the checkpoint; see "
+        "`true`: windows over rows and sessions may be of another size, offset, slide or gap than those in the checkpoint; see "
         "[savepoints](../howto/savepoints.md#windows-and-aggregates)")
 
 

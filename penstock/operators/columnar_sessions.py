@@ -317,7 +317,8 @@ class ColumnarSessionOperator(Operator):
     def on_watermark(self, timestamp: int) -> None:
         now, until = self._now(), ended_by(timestamp)
         if timestamp > now:
-            if self._gathered and (self._maybe_late or self._next_end() <= until):
+            # Records that may be late are over by themselves: what was gathered with them is always grouped here.
+            if self._gathered and self._next_end() <= until:
                 self._group()
             if self._blocks.next_end is not None and self._next_end() <= until:
                 self._fire(ended_by(now), until)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.common import Row, Types, WatermarkStrategy
+from penstock.common import Duration, Row, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import ColumnTimestampAssigner
 from penstock.datastream import DataStream, MapBatchesFunction, StreamExecutionEnvironment
 from penstock.datastream.aggregates import count, max_, mean, min_, sum_
@@ -122,6 +122,22 @@ def test_sessions_have_the_same_columns_over_columns_and_row_by_row(
         ("ann", 9000, 13000, 1, 5, 5.0),
         ("bob", 2000, 6000, 1, 1, 1.0),
     ]
+
+
+def test_sessions_of_a_union_are_of_both_streams(env: StreamExecutionEnvironment) -> None:
+    later = typed(env).with_column("at", pc.field("at") + 4000)
+    both = (
+        typed(env)
+        .union(later)
+        .assign_timestamps_and_watermarks(
+            WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(60)).with_timestamp_assigner(
+                ColumnTimestampAssigner("at")
+            )
+        )
+    )
+    windows = both.key_by("user").window(EventTimeSessionWindows(4000)).agg(n=count(), total=sum_("amount"))
+    assert windows._node.columnar
+    assert sorted(map(tuple, collected(windows))) == [("ann", 1000, 17_000, 6, 24), ("bob", 2000, 10_000, 2, 2)]
 
 
 def test_aggregates_with_an_evictor_are_over_what_it_left(env: StreamExecutionEnvironment) -> None:

@@ -239,6 +239,16 @@ def test_blocks_are_merged_cut_and_dropped_so_that_memory_is_that_of_open_sessio
     assert kept(harness) == []
 
 
+def test_a_block_is_cut_when_most_of_it_has_fired() -> None:
+    harness = sessions().push_block(block(*((key, 1, key) for key in range(100))))
+    harness.snapshot()
+    assert len(rows(harness.advance_watermark(49))) == 41
+    assert len(kept(harness)) == 100
+    harness.advance_watermark(69)
+    assert kept(harness) == [(key, key, key + 10) for key in range(61, 100)]
+    assert rows(harness.end_input()) == [(key, key, key + 10, 1) for key in range(100)]
+
+
 def test_a_delta_holds_only_what_its_epoch_brought() -> None:
     harness = sessions()
     full = harness.push_block(block(*((key, 1, 0) for key in range(5000)))).snapshot()
