@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from benchmarks.nexmark.events import SCHEMAS, Site
 from benchmarks.nexmark.functions import (
-    AuctionStatistics,
     Average,
     ChannelStatistics,
     Expanded,
@@ -33,7 +32,7 @@ from benchmarks.nexmark.functions import (
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.connectors.files import FileSource
 from penstock.datastream import DataStream, MapBatchesFunction, StreamExecutionEnvironment
-from penstock.datastream.aggregates import count
+from penstock.datastream.aggregates import count, max_, min_, sum_
 from penstock.datastream.window import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
@@ -211,10 +210,40 @@ def q16(streams: Streams) -> DataStream:
     return bids.key_by(lambda bid: (bid.channel, bid.date_time // 86_400_000)).process(ChannelStatistics())
 
 
+def _ranked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    price = batch["price"].to_numpy()
+    ranks = [price < 10_000, (price >= 10_000) & (price < 1_000_000), price >= 1_000_000]
+    columns = [batch["auction"], pa.array(batch["date_time"].to_numpy() // 86_400_000), batch["price"]]
+    return pa.record_batch([*columns, *(pa.array(rank.astype(np.int8)) for rank in ranks)], names=_RANKED.names)
+
+
+_RANKED: Final = pa.schema(
+    [*((name, pa.int64()) for name in ("auction", "day", "price")), *((f"rank{n}", pa.int8()) for n in (1, 2, 3))]
+)
+
+
+def _with_average(batch: pa.RecordBatch) -> pa.RecordBatch:
+    day = pc.strftime(batch["day"].cast(pa.int32()).cast(pa.date32()), "%Y-%m-%d")
+    average = pa.array(batch["sum"].to_numpy() // batch["number"].to_numpy())
+    columns = [batch["auction"], day, *batch.columns[2:8], average, batch["sum"]]
+    return pa.record_batch(columns, names=_PRICES.names)
+
+
+_PRICES: Final = pa.schema(
+    [
+        ("auction", pa.int64()),
+        ("day", pa.string()),
+        *((name, pa.int64()) for name in ("number", "rank1", "rank2", "rank3", "low", "high", "average", "sum")),
+    ]
+)
+
+
 def q17(streams: Streams) -> DataStream:
     """Prices of each auction and day."""
-    bids = streams("bid", "auction", "price", "date_time")
-    return bids.key_by(lambda bid: (bid.auction, bid.date_time // 86_400_000)).process(AuctionStatistics())
+    bids = streams("bid", "auction", "price", "date_time").map_batches(_ranked, _RANKED).key_by("auction", "day")
+    ranks = {f"rank{n}": sum_(f"rank{n}") for n in (1, 2, 3)}
+    prices = bids.agg(number=count(), **ranks, low=min_("price"), high=max_("price"), sum=sum_("price"))
+    return prices.map_batches(_with_average, _PRICES)
 
 
 def q18(streams: Streams) -> DataStream:

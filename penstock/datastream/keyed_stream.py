@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 from penstock.common.typeinfo import TypeInformation, check_type
 from penstock.common.types import Row
 from penstock.datastream.data_stream import DataStream
+from penstock.datastream.keyed_column_verbs import KeyedColumnVerbs
 from penstock.datastream.program import Key, Origin, Record, check_function, describe, what
 from penstock.errors import JobDefinitionError
 from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunction
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.functions.window import WindowAssigner
 
 
-class KeyedStream(DataStream[Record], Generic[Record, Key]):
+class KeyedStream(KeyedColumnVerbs, DataStream[Record], Generic[Record, Key]):
     """A stream whose records have keys: state, timers and windows behind it belong to one key each. Made by
     `DataStream.key_by`.
 

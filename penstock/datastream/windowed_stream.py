@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import pyarrow as pa
 
 from penstock.common.time import MAX_LONG_VALUE
-from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types, schema_of, type_of_arrow
+from penstock.common.typeinfo import TypeInformation, Types, schema_of
+from penstock.datastream.aggregate_types import aggregated_type, check_aggregated
 from penstock.datastream.column_verbs import gives_columns
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.keyed_stream import KeyedStream
@@ -25,7 +26,7 @@ from penstock.functions import (
     ReduceFunction,
     WindowFunction,
 )
-from penstock.functions.aggregates import Aggregate, Partial, result_columns
+from penstock.functions.aggregates import Aggregate, result_columns
 from penstock.functions.process import OutputTag
 from penstock.functions.window import (
     CountSlidingWindowAssigner,
@@ -46,12 +47,10 @@ from penstock.operators.aggregation import AggregatedRow, RowAggregation
 from penstock.operators.base import Operator
 from penstock.operators.columnar_sessions import ColumnarSessionOperator
 from penstock.operators.columnar_window import ColumnarWindowOperator
-from penstock.operators.selectors import ColumnKeySelector, check_columns
+from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window import WindowOperator
 from penstock.operators.window_contents import AggregateContents, ListContents, ReduceContents, WindowContents
-from penstock.records.arrow_columns import plain_type
 from penstock.records.convert import travels_as_arrow
-from penstock.records.exact_sums import has_order, sum_type
 
 if TYPE_CHECKING:
     from penstock.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -351,10 +350,9 @@ def aggregate(windowed: WindowedStream, aggregates: Mapping[str, Aggregate]) -> 
             "aggregate() or process()"
         )
     names = result_columns(selector.names, aggregates)
-    partials = [p for a in aggregates.values() for p in a.partials]
-    check_columns([p.column for p in partials if p.column is not None], stream._type, "agg")
-    _check_types(partials, stream._type)
-    output_type = _result_type(names, selector, aggregates, stream._type)
+    check_aggregated(aggregates, stream._type)
+    bounds = [Types.LONG(), Types.LONG()]
+    output_type = aggregated_type(names, selector.names, bounds, aggregates, stream._type)
     why_rows = _why_rows(windowed)
     if why_rows is not None:
         function = AggregatedRow(selector.names, aggregates)
@@ -394,43 +392,3 @@ def _why_rows(windowed: WindowedStream) -> str | None:
     if schema is not None and any(pa.types.is_nested(schema.field(name).type) for name in windowed._selector.names):
         return "a key has parts"
     return None
-
-
-def _check_types(partials: Iterable[Partial], type_info: TypeInformation | None) -> None:
-    """While the program is built: refuse sums of what has none, the smallest of what has no order."""
-    schema = schema_of(type_info)
-    for partial in partials:
-        if schema is None or partial.column is None:
-            continue
-        kind = schema.field(partial.column).type
-        if (partial.function == "sum" and sum_type(kind) is None) or (
-            partial.function in ("min", "max") and not has_order(kind)
-        ):
-            raise JobDefinitionError(f"agg: column {partial.column!r} is of {kind}, which has no {partial.function}")
-
-
-def _result_type(
-    names: list[str],
-    selector: ColumnKeySelector,
-    aggregates: Mapping[str, Aggregate],
-    type_info: TypeInformation | None,
-) -> TypeInformation | None:
-    if not isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
-        return None
-    columns = dict(zip(type_info.get_field_names(), type_info.get_field_types(), strict=True))
-    results = []
-    for aggregate in aggregates.values():
-        column = aggregate.partials[0].column
-        results.append(aggregate.result_type(None if column is None else columns[column]))
-    keys = [_plain(columns[key]) for key in selector.names]
-    types = [*keys, Types.LONG(), Types.LONG(), *results]
-    known = [kind for kind in types if kind is not None]
-    return RowTypeInfo(known, names) if len(known) == len(types) else None
-
-
-def _plain(kind: TypeInformation) -> TypeInformation | None:
-    """Of a key in the result: string views and the like come out as what they are views of."""
-    arrow = kind.to_arrow()
-    if arrow is None:
-        return None
-    return kind if plain_type(arrow) == arrow else type_of_arrow(plain_type(arrow))

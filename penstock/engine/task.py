@@ -136,6 +136,7 @@ class Task:
             block_size=self.settings.block_size,
         )
         self.operators, self._outputs, self._routers = wiring.operators, wiring.outputs, wiring.routers
+        self._gathering = [operator for operator in self.chain if operator.gathers]
         columnar = all(operator.columnar for operator in self.operators.values())
         for node in self.vertex.nodes:
             state = states.get(node.operator_id) or OperatorState(
@@ -206,6 +207,7 @@ class Task:
 
     def close(self) -> None:
         """Closes every operator."""
+        self._gathering = []
         for operator in self.chain:
             operator.close()
 
@@ -302,11 +304,15 @@ class Task:
 
     @property
     def gathered(self) -> bool:
-        """Records wait in a router for more to leave with them, and have no time-out of their own."""
-        return any(router.gathered for router in self._routers if router.timeout_ms is None)
+        """Records wait in an operator or a router for more to go on with them, and have no time-out of their own."""
+        return any(router.gathered for router in self._routers if router.timeout_ms is None) or any(
+            operator.gathered for operator in self._gathering
+        )
 
     def flush(self) -> None:
         """Everything that was gathered leaves, but for streams with a time-out of their own."""
+        for operator in self._gathering:
+            operator.flush()
         for router in self._routers:
             if router.timeout_ms is None:
                 router.flush()

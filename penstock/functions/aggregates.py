@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -134,16 +134,21 @@ def mean(column: str) -> Aggregate:
     return _Mean(column)
 
 
-def result_columns(keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> list[str]:
+WINDOW_BOUNDS: Final = ("window_start", "window_end")
+
+
+def result_columns(
+    keys: Sequence[str], aggregates: Mapping[str, Aggregate], bounds: Sequence[str] = WINDOW_BOUNDS
+) -> list[str]:
     """The columns of the result; refuses aggregates that cannot be."""
     if not keys or not aggregates:
         raise JobDefinitionError("agg needs at least one key column and at least one aggregate, as in agg(n=count())")
-    names = [*keys, "window_start", "window_end", *aggregates]
+    names = [*keys, *bounds, *aggregates]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise JobDefinitionError(
             f"the result of agg would have several columns named {twice}: its columns are the keys {list(keys)}, "
-            f"window_start, window_end and the aggregates {list(aggregates)}"
+            f"{''.join(f'{name}, ' for name in bounds)}and the aggregates {list(aggregates)}"
         )
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):

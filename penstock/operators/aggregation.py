@@ -21,13 +21,14 @@ from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from penstock.common.types import _create_row
 from penstock.errors import PenstockError
 from penstock.functions import AggregateFunction, ProcessWindowFunction
-from penstock.functions.aggregates import Aggregate, Partial, fold, partial_names, result_columns
+from penstock.functions.aggregates import WINDOW_BOUNDS, Aggregate, Partial, fold, partial_names, result_columns
 from penstock.functions.window import TimeWindow
 from penstock.operators.selectors import read_column
 from penstock.records import TimestampArray
 from penstock.records.arrow_columns import one_nan, plain, plain_type
 from penstock.records.convert import column_of, single_batch
 from penstock.records.exact_sums import grouped, partial_array, unified
+from penstock.records.key_index import Longs
 from penstock.state.panes import with_keys
 from penstock.state.specification import PartialName
 
@@ -38,24 +39,22 @@ _ROW = "row"
 class PartialAggregation:
     """A block of partial results has the columns k0, k1, … (the key) and p0, p1, … (the distinct partials)."""
 
-    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
+    def __init__(
+        self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], bounds: Sequence[str] = WINDOW_BOUNDS
+    ) -> None:
+        """`bounds` are the columns of a result between keys and aggregates."""
         self.keys = tuple(keys)
         self.aggregates = dict(aggregates)
-        self._names = result_columns(keys, aggregates)
+        self._names = result_columns(keys, aggregates, bounds)
         self._partials: list[Partial] = list(dict.fromkeys(p for a in self.aggregates.values() for p in a.partials))
         self._columns = list(dict.fromkeys(p.column for p in self._partials if p.column is not None))
-        self._key_names = [f"k{index}" for index in range(len(self.keys))]
+        self.key_names = [f"k{index}" for index in range(len(self.keys))]  # in selected rows and in blocks
         self._partial_names = [f"p{index}" for index in range(len(self._partials))]
 
     @property
     def partials(self) -> tuple[PartialName, ...]:
         """The partial results that are kept, in the order of columns."""
         return partial_names(self._partials)
-
-    @property
-    def key_names(self) -> list[str]:
-        """The names of key columns in selected rows and in blocks."""
-        return self._key_names
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -73,14 +72,14 @@ class PartialAggregation:
         """A block of a program that kept `before`, among them all that this one needs."""
         places = [len(self.keys) + before.index(partial) for partial in self.partials]
         arrays = [block.column(place) for place in [*range(len(self.keys)), *places]]
-        names = [*self._key_names, *self._partial_names]
+        names = [*self.key_names, *self._partial_names]
         schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)])
-        return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self._key_names))
+        return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self.key_names))
 
     def select(self, batch: pa.RecordBatch, where: str) -> pa.Table:
         """The columns that matter, as k… and v…, in a layout that can be grouped; dictionaries of two blocks may differ."""
         columns: dict[str, Any] = {}
-        for source, name in zip(self._key_names, self.keys, strict=True):
+        for source, name in zip(self.key_names, self.keys, strict=True):
             columns[source] = one_nan(plain(column_of(batch, name, where)))
             if pa.types.is_nested(columns[source].type):
                 raise PenstockError(
@@ -93,12 +92,12 @@ class PartialAggregation:
 
     def group(self, table: pa.Table) -> pa.RecordBatch:
         """Partial results of selected rows of one pane."""
-        return self._aggregate(table, self._key_names)
+        return self._aggregate(table, self.key_names)
 
     def group_by_pane(self, table: pa.Table, panes: npt.NDArray[np.uint64]) -> list[tuple[int, pa.RecordBatch]]:
         """The same for rows of several panes, which are numbered, in the order of panes. Numbers that lie close together are
         grouped in arrays, as keys are; starts of panes would not."""
-        batch = self._aggregate(table.append_column(_PANE, pa.array(panes.view(np.int64))), [_PANE, *self._key_names])
+        batch = self._aggregate(table.append_column(_PANE, pa.array(panes.view(np.int64))), [_PANE, *self.key_names])
         numbers = batch.column(0).to_numpy().view(np.uint64)
         batch = batch.drop_columns([_PANE])
         if np.any(numbers[1:] < numbers[:-1]):
@@ -133,7 +132,7 @@ class PartialAggregation:
 
     def block(self, keys: Sequence[pa.Array], partials: Sequence[pa.Array], **more: pa.Array) -> pa.RecordBatch:
         """A block of these columns, with `more` of them at its end."""
-        return self._named([*keys, *partials, *more.values()], [*self._key_names, *self._partial_names, *more])
+        return self._named([*keys, *partials, *more.values()], [*self.key_names, *self._partial_names, *more])
 
     def block_of_values(
         self, keys: Sequence[list[Any]], partials: Sequence[list[Any]], schema: pa.Schema | None, **more: pa.Array
@@ -154,7 +153,7 @@ class PartialAggregation:
         """One block in place of many."""
         if len(blocks) == 1:
             return blocks[0]
-        return self._grouped(unified(blocks), self._key_names, self._merges())
+        return self._grouped(unified(blocks), self.key_names, self._merges())
 
     def _merges(self) -> list[tuple[str | None, str]]:
         return [(name, partial.merge) for name, partial in zip(self._partial_names, self._partials, strict=True)]
@@ -164,10 +163,10 @@ class PartialAggregation:
         key up to and including itself. In the order of the rows."""
         rows = table.num_rows
         numbered = table.append_column(_ROW, pa.array(np.arange(rows)))
-        singles = _in_order_of_rows(self._aggregate(numbered, [_ROW, *self._key_names]))
+        singles = _in_order_of_rows(self._aggregate(numbered, [_ROW, *self.key_names]))
         parts = unified([singles])
         # Late records are few and keys may be many: leave out what cannot be theirs before anything is merged.
-        first = self._key_names[0]
+        first = self.key_names[0]
         few = pc.unique(singles.column(first))
         before = [part for b in before if (part := b.filter(pc.is_in(b.column(first), few))).num_rows]
         if before:  # behind the rows, so that they keep their numbers
@@ -186,15 +185,15 @@ class PartialAggregation:
         back = np.empty(rows, dtype=np.int64)
         back[order[order < rows]] = np.flatnonzero(order < rows)
         result = sums.take(pa.array(back))
-        keys = [singles.column(name) for name in self._key_names]
-        return self._named([*keys, *single_batch(result).columns], [*self._key_names, *self._partial_names])
+        keys = [singles.column(name) for name in self.key_names]
+        return self._named([*keys, *single_batch(result).columns], [*self.key_names, *self._partial_names])
 
     def _runs(self, parts: pa.Table, rows: int) -> tuple[TimestampArray, TimestampArray]:
         """Of the keys that occur in the first `rows` rows: the numbers of all their rows, key by key and in order but for
         those from `rows` on, which come first; and the place of each within its key."""
         number = np.arange(parts.num_rows)
-        keys = parts.select(self._key_names).append_column(_ROW, pa.array(number))
-        lists = keys.group_by(self._key_names, use_threads=False).aggregate([(_ROW, "list")]).column(f"{_ROW}_list")
+        keys = parts.select(self.key_names).append_column(_ROW, pa.array(number))
+        lists = keys.group_by(self.key_names, use_threads=False).aggregate([(_ROW, "list")]).column(f"{_ROW}_list")
         lengths = pc.list_value_length(lists).to_numpy()
         order = pc.list_flatten(lists).to_numpy()
         ends = np.cumsum(lengths)
@@ -209,28 +208,53 @@ class PartialAggregation:
         places = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
         return order, places
 
+    def advanced(
+        self, table: pa.Table, groups: Longs, firsts: Longs, before: pa.Table | None, of: Longs
+    ) -> pa.RecordBatch:
+        """A row for each group of selected rows: its partial result, added to that of `before`, whose rows are of the groups `of`.
+        `firsts` are a row of each group."""
+        made = self._aggregate(table.append_column(_ROW, pa.array(groups)), [_ROW])
+        if before is not None and before.num_rows:
+            parts = unified([single_batch(before.select(self._partial_names)), made.drop_columns([_ROW])])
+            numbered = parts.append_column(_ROW, pa.chunked_array([of, made.column(_ROW).to_numpy()]))
+            (rows,), merged = grouped(numbered, [_ROW], self._merges())
+            made = self._named([rows, *merged], [_ROW, *self._partial_names])
+        made = _in_order_of_rows(made)
+        keys = [column.combine_chunks().take(pa.array(firsts)) for column in table.select(self.key_names).columns]
+        return self._named([*keys, *made.columns], [*self.key_names, *self._partial_names])
+
     def finish(self, merged: pa.RecordBatch, start: int | TimestampArray, end: int | TimestampArray) -> pa.RecordBatch:
         """The result of a window, a row for each of `merged`; or with arrays of a window for each row."""
         rows = merged.num_rows
-        arrays = [merged.column(name) for name in self._key_names]
-        arrays += [pa.array(np.full(rows, value, dtype=np.int64)) for value in (start, end)]
+        bounds = [pa.array(np.full(rows, value, dtype=np.int64)) for value in (start, end)]
+        if isinstance(start, int) or isinstance(end, int):
+            return self._finished(merged, bounds, f" of the window from {start} to {end}")
+        try:
+            return self._finished(merged, bounds, "")
+        except PenstockError:
+            for row in range(rows):  # which of them was it?
+                self.finish(merged.slice(row, 1), int(start[row]), int(end[row]))
+            raise
+
+    def results(self, merged: pa.RecordBatch) -> pa.RecordBatch:
+        """The result without bounds, a row for each of `merged`."""
+        return self._finished(merged, [], "")
+
+    def _finished(self, merged: pa.RecordBatch, bounds: list[pa.Array], of: str) -> pa.RecordBatch:
+        arrays = [*(merged.column(name) for name in self.key_names), *bounds]
         for name, aggregate in self.aggregates.items():
             parts = [merged.column(self._partial_names[self._partials.index(p)]) for p in aggregate.partials]
             try:
                 arrays.append(aggregate.finish(parts))
             except PenstockError as error:
-                if not isinstance(start, int) and not isinstance(end, int):
-                    for row in range(rows if rows > 1 else 0):  # which of them was it?
-                        self.finish(merged.slice(row, 1), start[row : row + 1], end[row : row + 1])
-                    start, end = int(start[0]), int(end[0])
-                raise PenstockError(f"aggregate {name!r} of the window from {start} to {end}: {error}") from error
+                raise PenstockError(f"aggregate {name!r}{of}: {error}") from error
         return pa.RecordBatch.from_arrays(arrays, self._names)
 
     def sorted_by_key(self, merged: pa.RecordBatch) -> pa.RecordBatch:
         """The block in the order of its keys."""
-        if len(self._key_names) == 1 and _rises(merged.column(self._key_names[0])):
+        if len(self.key_names) == 1 and _rises(merged.column(self.key_names[0])):
             return merged
-        return merged.sort_by([(name, "ascending") for name in self._key_names])
+        return merged.sort_by([(name, "ascending") for name in self.key_names])
 
     def _grouped(self, table: pa.Table, by: list[str], wanted: list[tuple[str | None, str]]) -> pa.RecordBatch:
         keys, results = grouped(table, by, wanted)
@@ -238,7 +262,7 @@ class PartialAggregation:
 
     def _named(self, arrays: Sequence[pa.Array], names: list[str]) -> pa.RecordBatch:
         schema = pa.schema([pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)])
-        return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self._key_names))
+        return pa.RecordBatch.from_arrays(arrays, schema=with_keys(schema, self.key_names))
 
 
 def _rises(keys: pa.Array) -> bool:

@@ -90,6 +90,9 @@ class Operator(ABC):
     ctx: OperatorContext
     runtime_context: OperatorRuntimeContext
 
+    gathers = False  # it may hold records back, for more to be worked on together: `flush` lets them go
+    gathered = False  # it does
+
     waits = False  # it asks others and goes on before they answer: `poll` takes the answers that have come
 
     # For the plan. `columnar`: given columns, it makes no Python object of a record. `gives`: what leaves it.
@@ -187,6 +190,9 @@ class Operator(ABC):
 
     def on_interval(self) -> None:  # noqa: B027 - optional hook
         """The interval of periodic watermarks is over (`ctx.by_clock` only)."""
+
+    def flush(self) -> None:  # noqa: B027 - only for those that gather
+        """Works on what was gathered, and emits the results."""
 
     def poll(self) -> None:  # noqa: B027 - only for those that wait
         """Send on what has been answered meanwhile."""

@@ -133,6 +133,23 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type of a column of partial results of which some blocks are of one type and some of the other; None if there is none.
+    Sums may be wider in some, and a column of nulls only may have no type."""
+    if one.equals(other) or _t.is_null(other):
+        return one
+    if _t.is_null(one) or (_is_wide(other) and _narrow_type(other).equals(one)):
+        return other
+    return one if _is_wide(one) and _narrow_type(one).equals(other) else None
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column as one of a `common_type`."""
+    if column.type.equals(kind):
+        return column
+    return (_integers(column) if _is_wide(kind) else column).cast(kind)
+
+
 def final_sum(total: pa.Array) -> pa.Array:
     """The sum as a result, which must fit its type."""
     if not _is_wide(total.type):
@@ -143,7 +160,7 @@ def final_sum(total: pa.Array) -> pa.Array:
     worst = max((value for value in narrow.to_pylist() if value is not None), key=abs)
     raise PenstockError(
         f"a sum is {worst}, which is too large for {_narrow_type(total.type)}: sum a wider or a smaller column, "
-        "such as with_column(…, pc.field(…).cast('double')) before the window"
+        "such as with_column(…, pc.field(…).cast('double')) before it is summed"
     )
 
 
