@@ -22,7 +22,6 @@ from benchmarks.nexmark.functions import (
     Expanded,
     Highest,
     Hottest,
-    Newest,
     Sellers,
     Statistics,
     Top,
@@ -248,7 +247,7 @@ def q17(streams: Streams) -> DataStream:
 
 def q18(streams: Streams) -> DataStream:
     """The last bid of each bidder on each auction."""
-    return streams("bid").key_by("bidder", "auction").process(Newest())
+    return streams("bid").key_by("bidder", "auction").last(by="date_time")
 
 
 def q19(streams: Streams) -> DataStream:

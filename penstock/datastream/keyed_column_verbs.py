@@ -1,4 +1,5 @@
-"""The verbs of streams keyed by columns that keep something of each key: running aggregates. Part of KeyedStream.
+"""The verbs of streams keyed by columns that keep something of each key: running aggregates, the first or last record. Part
+of KeyedStream.
 
 They make no Python object of a record or a key. What they give changes: the newest row of a key counts.
 """
@@ -6,7 +7,7 @@ They make no Python object of a record or a key. What they give changes: the new
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -16,10 +17,12 @@ from penstock.datastream.column_verbs import gives_columns
 from penstock.errors import JobDefinitionError
 from penstock.functions.aggregates import Aggregate, result_columns
 from penstock.operators.base import Operator
+from penstock.operators.keyed_choice import KeyedChoiceOperator
 from penstock.operators.running_aggregation import RunningAggregationOperator
-from penstock.operators.selectors import ColumnKeySelector
+from penstock.operators.selectors import ColumnKeySelector, check_columns
 from penstock.records.arrow_columns import plain_type
 from penstock.records.key_index import can_be_indexed
+from penstock.records.ordering import can_be_ordered
 
 if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream
@@ -63,6 +66,48 @@ class KeyedColumnVerbs:
         return self._apply(
             "Running Aggregates", RunningAggregationOperator(keys, aggregates, self._type), output_type, stateful=True
         )
+
+    def first(self, by: str | None = None, *, event_time: bool = False) -> DataStream:
+        """The first record of each key, as it came (not in PyFlink's DataStream): once, when the key comes for the first time. With
+        `by`, a column, or `event_time` the one that has the least; a record that has less than those before it is given
+        when it comes, and the newest result of a key counts. Of equal ones the first stays. Null is more than every value.
+
+        Example:
+
+            clicks.key_by("user").first()  # gives [Row(user="ann", amount=3), Row(user="bob", amount=4)]
+        """
+        return self._choice("first", by, event_time)
+
+    def last(self, by: str | None = None, *, event_time: bool = False) -> DataStream:
+        """The last record of each key so far (not in PyFlink's DataStream): the newest result of a key counts. With `by`, a column,
+        or `event_time` it is the one that has the most, and records that have less than one before them are dropped. Of
+        records of a key that come together only the last is given. Null is less than every value.
+
+        Example:
+
+            clicks.key_by("user").last(by="amount")  # gives [Row(user="ann", amount=3), Row(user="bob", amount=4)]
+        """
+        return self._choice("last", by, event_time)
+
+    def _choice(self, which: Literal["first", "last"], by: str | None, event_time: bool) -> DataStream:
+        keys = self._key_columns(which)
+        if by is not None and event_time:
+            raise JobDefinitionError(
+                f"{which} goes by a column, or by event time, not by both: it is given by={by!r} and event_time=True"
+            )
+        if by is not None:
+            self._check_order(which, by)
+        operator = KeyedChoiceOperator(keys, which, True if event_time else by, self._type)
+        return self._apply(f"{which.title()} of Key", operator, self._type, stateful=True)
+
+    def _check_order(self, verb: str, by: Any) -> None:
+        if not isinstance(by, str):
+            raise JobDefinitionError(f"{verb} takes the name of a column, not {by!r}")
+        check_columns([by], self._type, verb)
+        schema = schema_of(self._type)
+        kind = pa.null() if schema is None else schema.field(by).type
+        if not can_be_ordered(plain_type(kind)):
+            raise JobDefinitionError(f"{verb}: column {by!r} is of {kind}, which has no order")
 
     def _key_columns(self, verb: str) -> tuple[str, ...]:
         """The names of the key columns; refuses streams that have none."""
