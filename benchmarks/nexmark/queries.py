@@ -24,7 +24,6 @@ from benchmarks.nexmark.functions import (
     Hottest,
     Sellers,
     Statistics,
-    Top,
     Winner,
     WinningPrice,
 )
@@ -252,7 +251,8 @@ def q18(streams: Streams) -> DataStream:
 
 def q19(streams: Streams) -> DataStream:
     """The ten highest bids of every auction."""
-    return streams("bid").key_by("auction").process(Top())
+    columns = ("auction", "rank", "price", *(name for name in SCHEMAS["bid"].names if name not in ("auction", "price")))
+    return streams("bid").key_by("auction").top(10, by="price").select(*columns)
 
 
 def q20(streams: Streams) -> DataStream:

@@ -1,5 +1,5 @@
-"""The verbs of streams keyed by columns that keep something of each key: running aggregates, the first or last record. Part
-of KeyedStream.
+"""The verbs of streams keyed by columns that keep something of each key: running aggregates, the first or last record, the best
+records. Part of KeyedStream.
 
 They make no Python object of a record or a key. What they give changes: the newest row of a key counts.
 """
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from penstock.common.typeinfo import TypeInformation, schema_of
-from penstock.datastream.aggregate_types import aggregated_type, check_aggregated
+from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types, schema_of
+from penstock.datastream.aggregate_types import aggregated_type, check_aggregated, plain_of
 from penstock.datastream.column_verbs import gives_columns
 from penstock.errors import JobDefinitionError
 from penstock.functions.aggregates import Aggregate, result_columns
@@ -20,6 +20,7 @@ from penstock.operators.base import Operator
 from penstock.operators.keyed_choice import KeyedChoiceOperator
 from penstock.operators.running_aggregation import RunningAggregationOperator
 from penstock.operators.selectors import ColumnKeySelector, check_columns
+from penstock.operators.top import TopOperator
 from penstock.records.arrow_columns import plain_type
 from penstock.records.key_index import can_be_indexed
 from penstock.records.ordering import can_be_ordered
@@ -99,6 +100,38 @@ class KeyedColumnVerbs:
             self._check_order(which, by)
         operator = KeyedChoiceOperator(keys, which, True if event_time else by, self._type)
         return self._apply(f"{which.title()} of Key", operator, self._type, stateful=True)
+
+    def top(self, number: int, by: str, *, descending: bool = True, rank: str = "rank") -> DataStream:
+        """The best records of each key: those that have the most in a column, with `descending=False` the least (not in PyFlink's
+        DataStream). The result has their columns and `rank`, from 1 on, and it changes: the newest row of a key and rank counts.
+        Records that come together give one row for each rank that they change. Of equal records the one that came first is
+        before the others; null is the worst.
+
+        Example:
+
+            best = clicks.key_by("user").top(2, by="amount")
+            best  # gives [Row(user="ann", amount=3, rank=1), Row(user="bob", amount=4, rank=1)]
+        """
+        keys = self._key_columns("top")
+        self._check_number(number)
+        self._check_order("top", by)
+        output_type = None
+        if isinstance(self._type, (RowTypeInfo, TupleTypeInfo)):
+            names = self._type.get_field_names()
+            if rank in names:
+                raise JobDefinitionError(
+                    f"top: the stream has a column {rank!r} already; give the rank another name with rank=…"
+                )
+            types = [plain_of(kind) for kind in self._type.get_field_types()]
+            known = [kind for kind in types if kind is not None]
+            output_type = RowTypeInfo([*known, Types.LONG()], [*names, rank]) if len(known) == len(types) else None
+        operator = TopOperator(keys, number, by, descending, rank, self._type)
+        return self._apply(f"Top {number}", operator, output_type, stateful=True)
+
+    @staticmethod
+    def _check_number(number: Any) -> None:
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise JobDefinitionError(f"top takes how many records of each key are wanted, from 1 on, not {number!r}")
 
     def _check_order(self, verb: str, by: Any) -> None:
         if not isinstance(by, str):

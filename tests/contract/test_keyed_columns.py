@@ -170,3 +170,26 @@ def test_the_first_and_the_last_of_each_key(script: list[Any], run: Run, which: 
         assert places == sorted(set(places))
         if which == "first" and by is None:
             assert given == by_record[:1]
+
+
+# ---------------------------------------------------------------- top
+
+
+@settings(max_examples=60)
+@given(script=scripts(), run=runs, number=st.integers(1, 4), descending=st.booleans())
+def test_the_best_of_each_key_have_their_ranks(script: list[Any], run: Run, number: int, descending: bool) -> None:
+    script, records = numbered(script)
+    seen = run_job(script, lambda keyed: keyed.top(number, "value", descending=descending), run)
+    assert set(seen) == set(records)
+
+    def order(record: tuple[Any, int, int]) -> tuple[Any, ...]:
+        value, arrived, _ = record
+        return (value is None, 0 if value is None else -value if descending else value, arrived)
+
+    for key, rows in seen.items():
+        best = sorted(records[key], key=order)[:number]
+        found = {rank: (value, arrived) for _, value, arrived, rank in rows}
+        assert found == {rank: (value, arrived) for rank, (value, arrived, _) in enumerate(best, 1)}
+        for rank in found:  # nothing ever becomes worse, and no row is given twice
+            at_rank = [(value, arrived, 0) for _, value, arrived, at in rows if at == rank]
+            assert at_rank == sorted(set(at_rank), key=order, reverse=True)
