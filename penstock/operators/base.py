@@ -192,7 +192,7 @@ class Operator(ABC):
         """The interval of periodic watermarks is over (`ctx.by_clock` only)."""
 
     def flush(self) -> None:  # noqa: B027 - only for those that gather
-        """Works on what was gathered, and emits the results."""
+        """The host sends on what is gathered: works on it and emits the results, or leaves it for a later call."""
 
     def poll(self) -> None:  # noqa: B027 - only for those that wait
         """Send on what has been answered meanwhile."""

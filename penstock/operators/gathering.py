@@ -6,6 +6,7 @@ block ─▶ block ─▶ block ─▶ │ one step │ ─▶ results      when
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Final
@@ -22,6 +23,8 @@ from penstock.records.convert import column_of, require_columns
 from penstock.records.sizes import BLOCK_BYTES, bytes_of, cut
 
 MOST_ROWS: Final = 1 << 16
+_REST: Final = 3  # times as long as the last step
+_LONGEST_REST_S: Final = 0.05
 
 
 class GatheringOperator(Operator):
@@ -38,6 +41,7 @@ class GatheringOperator(Operator):
         self.input_type = input_type
         self._blocks: list[Columns] = []
         self._rows = self._bytes = 0
+        self._rests_until = 0.0
 
     @abstractmethod
     def step(self, blocks: Sequence[Columns]) -> None:
@@ -49,7 +53,7 @@ class GatheringOperator(Operator):
         if not len(columns):
             return
         if self._blocks and not _alike(self._blocks[0], columns):
-            self.flush()
+            self.work_off()
         for part in cut(columns, self.most_rows):
             assert isinstance(part, Columns)
             self._blocks.append(part)
@@ -57,32 +61,40 @@ class GatheringOperator(Operator):
             self._rows += len(part)
             self._bytes += bytes_of(part)
             if self._rows >= self.most_rows or self._bytes >= BLOCK_BYTES:
-                self.flush()
+                self.work_off()
 
     def flush(self) -> None:
+        if time.perf_counter() >= self._rests_until:
+            self.work_off()
+
+    def work_off(self) -> None:
+        """Works on all that is gathered, now."""
         blocks, self._blocks = self._blocks, []
         self._rows = self._bytes = 0
         self.gathered = False
         if blocks:
+            began = time.perf_counter()
             self.step(blocks)
+            ended = time.perf_counter()
+            self._rests_until = ended + min(_REST * (ended - began), _LONGEST_REST_S)
 
     def on_watermark(self, timestamp: int) -> None:
-        self.flush()
+        self.work_off()
         super().on_watermark(timestamp)
 
     def on_idle(self, idle: bool) -> None:
-        self.flush()
+        self.work_off()
         super().on_idle(idle)
 
     def on_marker(self, marker: LatencyMarker) -> None:
-        self.flush()
+        self.work_off()
         super().on_marker(marker)
 
     def end_epoch(self) -> None:
-        self.flush()
+        self.work_off()
 
     def end_input(self) -> None:
-        self.flush()
+        self.work_off()
 
     @property
     def where(self) -> str:

@@ -34,11 +34,14 @@ _SPILL: Final = "tests/engine/test_spill.py"
 _UNALIGNED: Final = "tests/embedded/test_unaligned_rescale.py"
 _LOCAL: Final = "tests/checkpoint/test_local_copies.py"
 _LISTS: Final = "tests/state/test_list_table.py"
+_KEY_INDEX: Final = "tests/records/test_key_index.py"
+_KEYED_ROWS: Final = "tests/state/test_keyed_rows.py"
 _BARRIERS: Final = "tests/pipelined/test_barriers.py"
 _PIPELINED_CHECKPOINTS: Final = "tests/pipelined/test_checkpoints.py"
 
 # Why a simulated run cannot notice some.
 _SOCKETS_ONLY: Final = "sockets between processes: the simulator has one process"
+_NOT_SIMULATED: Final = "columnar operators that keep something of each key: simulated jobs have none"
 _ROWS_ONLY: Final = "blocks of columns in front of functions: the simulator's sources give rows"
 _ROW_SESSIONS: Final = "sessions over columns: those of simulated jobs are of rows"
 _SPARK: Final = "Spark itself: the simulator has none"
@@ -1251,6 +1254,74 @@ _PIPELINED: Final = (
     ),
 )
 
+_KEYED_COLUMNS: Final = (
+    Mutant(
+        name="a key has another hash where another key of the block is null",
+        file="penstock/records/key_index.py",
+        old="np.where(nulls != 0, _mixed(hashes, nulls.view(np.uint64) * np.uint64(_NULL)), hashes)",
+        new="_mixed(hashes, nulls.view(np.uint64) * np.uint64(_NULL))",
+        tests=(_KEY_INDEX,),
+        out_of_reach=_NOT_SIMULATED,
+    ),
+    Mutant(
+        name="keys with one hash are one key",
+        file="penstock/records/key_index.py",
+        old="            equal &= held.equal(numbers, text)\n",
+        new="            pass\n",
+        tests=(_KEY_INDEX,),
+        out_of_reach=_NOT_SIMULATED,
+    ),
+    Mutant(
+        name="of a key with several rows the oldest counts after a restore",
+        file="penstock/state/keyed_rows.py",
+        old="key=lambda entry: (entry[0][1], entry[0])):",
+        new="key=lambda entry: (-entry[0][1], entry[0])):",
+        tests=(_KEYED_ROWS,),
+        out_of_reach=_NOT_SIMULATED,
+    ),
+    Mutant(
+        name="blocks that become one keep their dead rows",
+        file="penstock/state/keyed_rows.py",
+        old="parts.append(block.rows.filter(pa.array(living[at])) if block.dead else block.rows)\n"
+        "                cells.append(block.cells[living[at]])",
+        new="parts.append(block.rows)\n                cells.append(block.cells)",
+        tests=(_KEYED_ROWS,),
+        out_of_reach=_NOT_SIMULATED,
+    ),
+    Mutant(
+        name="a watermark overtakes records that are gathered",
+        file="penstock/operators/gathering.py",
+        old="    def on_watermark(self, timestamp: int) -> None:\n        self.work_off()\n",
+        new="    def on_watermark(self, timestamp: int) -> None:\n",
+        tests=("tests/operators/test_running_aggregation.py",),
+        out_of_reach=_NOT_SIMULATED,
+    ),
+    Mutant(
+        name="a flush leaves what operators have gathered",
+        file="penstock/engine/task.py",
+        old="        for operator in self._gathering:\n            operator.flush()\n",
+        new="",
+        tests=("tests/engine/test_gathering.py",),
+        out_of_reach=_NOT_SIMULATED,
+    ),
+    Mutant(
+        name="of equal records the last is the first",
+        file="penstock/operators/keyed_choice.py",
+        old="            candidates = candidates[::-1]\n",
+        new="            pass\n",
+        tests=("tests/operators/test_keyed_choice.py",),
+        out_of_reach=_NOT_SIMULATED,
+    ),
+    Mutant(
+        name="a record that moves down a rank is not given again",
+        file="penstock/operators/top.py",
+        old="moved = np.flatnonzero(rank >= changed[at // self.number])",
+        new="moved = np.arange(len(places))",
+        tests=("tests/operators/test_top.py",),
+        out_of_reach=_NOT_SIMULATED,
+    ),
+)
+
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *_CHECKPOINTS,
@@ -1263,4 +1334,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_STREAMS,
     *_PIPELINED,
     *_WAYS_IN,
+    *_KEYED_COLUMNS,
 )

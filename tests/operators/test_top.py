@@ -28,7 +28,7 @@ def best(number: int, descending: bool = True, **options: Any) -> OperatorHarnes
 
 
 def flushed(harness: OperatorHarness) -> list[tuple[Any, ...]]:
-    harness.operator.flush()
+    harness.operator.work_off()
     found = [(*row, at) for row, at in harness.records()]
     harness.clear_output()
     return found
@@ -80,7 +80,7 @@ def test_the_best_of_all_records_are_right_across_steps_restores_and_rescales(
         for at, harness in enumerate(harnesses):
             mine = [row for row in rows if subtask_of(key_group(row[0], 16), len(harnesses), 16) == at]
             harness.push_block(block(*mine)) if mine else None
-            harness.operator.flush() if rng.random() < 0.4 else None
+            harness.operator.work_off() if rng.random() < 0.4 else None
         if rng.random() < 0.2:
             for harness, chain in zip(harnesses, chains, strict=True):
                 chain.append(harness.snapshot(full=not chain))
@@ -104,7 +104,7 @@ def test_the_best_of_all_records_are_right_across_steps_restores_and_rescales(
 
 def test_results_leave_in_blocks_of_the_block_size() -> None:
     harness = best(5, block_size=100)
-    harness.push_block(block(*((f"k{at % 60}", at, at) for at in range(300)))).operator.flush()
+    harness.push_block(block(*((f"k{at % 60}", at, at) for at in range(300)))).operator.work_off()
     assert [len(part) for part in harness.output.blocks] == [100, 100, 100]
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.state import keyed_rows
-from penstock.state.backend import OperatorState
 from penstock.state.keyed_rows import PLACE, KeyedRows
 from penstock.state.keys import key_group, key_group_range
 from penstock.state.panes import PANES
 from penstock.state.snapshot_file import TableDelta
+from tests.state.backends import BACKENDS, new_state
 
 MOST = 16
 
@@ -23,9 +23,9 @@ MOST = 16
 class Subtask:
     """Rows of one subtask with the table they are in."""
 
-    def __init__(self, subtask: int = 0, parallelism: int = 1, width: int = 1) -> None:
+    def __init__(self, subtask: int = 0, parallelism: int = 1, width: int = 1, backend: str = "hashmap") -> None:
         self.owned = key_group_range(subtask, parallelism, MOST)
-        self.state = OperatorState("operator", MOST)
+        self.state = new_state(backend, "operator", MOST)
         self.rows = KeyedRows(self.state.table("rows", PANES), self.owned, ["k"], width)
 
     def get(self) -> dict[Any, int]:
@@ -55,13 +55,14 @@ def put(subtask: Subtask, entries: dict[Any, int]) -> None:
     subtask.rows.put(groups.numbers, pa.record_batch({"k": keys, "v": pa.array(list(entries.values()), pa.int64())}))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("most_bytes", [1 << 29, 2_000])
 def test_the_newest_row_of_a_key_counts_whatever_is_compacted_checkpointed_restored_and_rescaled(
-    most_bytes: int, monkeypatch: pytest.MonkeyPatch
+    most_bytes: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyed_rows, "_MOST_BYTES", most_bytes)
     rng = random.Random(5)
-    subtasks, chains = [Subtask()], [list[TableDelta]()]
+    subtasks, chains = [Subtask(backend=backend)], [list[TableDelta]()]
     expected: dict[Any, int] = {}
     for round_ in range(400):
         entries = {
@@ -77,7 +78,7 @@ def test_the_newest_row_of_a_key_counts_whatever_is_compacted_checkpointed_resto
                 chain += subtask.checkpoint(full=not chain)
             if rng.random() < 0.4:
                 parallelism = rng.choice([1, 2, 3, 7, len(subtasks)])
-                old, subtasks = chains, [Subtask(number, parallelism) for number in range(parallelism)]
+                old, subtasks = chains, [Subtask(number, parallelism, backend=backend) for number in range(parallelism)]
                 for subtask in subtasks:
                     subtask.restore([table for chain in old for table in chain])
                 chains = [[] for _ in subtasks]
