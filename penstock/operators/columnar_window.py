@@ -14,7 +14,6 @@ first when the watermark fires it may differ.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from penstock.functions.window import WindowAssigner
 from penstock.functions.window.assigners import begins_too_early
 from penstock.operators.aggregation import PartialAggregation
 from penstock.operators.base import Operator, OperatorContext
+from penstock.operators.pane_calendar import PaneCalendar, fired_until, note_fired
 from penstock.operators.panes import PaneBlocks, PaneGrid
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray
@@ -39,7 +39,6 @@ from penstock.state.panes import PANES
 from penstock.state.specification import PANES as PANES_HELD
 from penstock.state.specification import Specification
 
-FIRED = "fired-until"
 _GATHERED_ROWS: Final = 1 << 18  # before they are grouped
 _GATHERED_BYTES: Final = BLOCK_BYTES
 
@@ -78,10 +77,7 @@ class ColumnarWindowOperator(Operator):
         self._owned = key_group_range(ctx.subtask, ctx.parallelism, ctx.max_parallelism)
         self._blocks = PaneBlocks(ctx.state.table("panes", PANES), self._owned)
         self._fired_until = MIN_WATERMARK
-        # Derived from the blocks: windows that have not ended, and when to drop which pane.
-        self._pending: list[tuple[int, int]] = []  # heap of (fires at, window)
-        self._known: set[int] = set()  # the windows in it
-        self._drops: list[tuple[int, int]] = []  # heap of (dropped at, pane)
+        self._calendar = PaneCalendar(self.grid)  # derived from the blocks
         self._gathered: list[tuple[pa.Table, TimestampArray]] = []  # records in time that are in no pane yet
         self._gathered_rows = self._gathered_bytes = 0
         self._gathered_from = MAX_WATERMARK  # the earliest of them
@@ -105,24 +101,12 @@ class ColumnarWindowOperator(Operator):
             table.put(name, self.aggregation.reordered(block, before.partials or ()))
 
     def restore_state(self) -> None:
-        """Which windows have fired is not written per window: all up to this watermark have. At an aligned barrier it
-        is the same in every subtask; if not, the smallest counts, for a result twice is better than none."""
-        mine = [
-            watermark
-            for first, end, watermark in self.ctx.state.operator_list(FIRED, "operator-union")
-            if first < self._owned.stop
-            and self._owned.start < end
-            and watermark < MAX_WATERMARK  # nothing is left of those; more can come only from a source that is new
-        ]
-        self._fired_until = min(mine, default=MIN_WATERMARK)
+        self._fired_until = fired_until(self.ctx.state, self._owned)
         self._blocks.rebuild()
-        self._pending, self._known, self._drops = [], set(), []
-        for pane in self._blocks:
-            self._watch(pane)
+        self._calendar.rebuild(self._blocks, self._now())
 
     def snapshot_state(self) -> None:
-        fired = (self._owned.start, self._owned.stop, self._now())
-        self.ctx.state.operator_list(FIRED, "operator-union")[:] = [fired]
+        note_fired(self.ctx.state, self._owned, self._now())
 
     def _now(self) -> int:
         return max(self.current_watermark, self._fired_until)
@@ -179,7 +163,7 @@ class ColumnarWindowOperator(Operator):
             known = pane in self._blocks
             self._blocks.append(pane, block)
             if not known:
-                self._watch(pane)
+                self._calendar.watch(pane, self._now())
             self._blocks.compact(pane, self.aggregation.merge)
 
     def _partials(self, table: pa.Table, stamps: TimestampArray) -> list[tuple[int, pa.RecordBatch]]:
@@ -229,26 +213,15 @@ class ColumnarWindowOperator(Operator):
 
     # ---------------------------------------------------------------- firing
 
-    def _watch(self, pane: int) -> None:
-        """A pane came into being: its windows must fire, and it must be dropped."""
-        heapq.heappush(self._drops, (self.grid.dropped_at(pane), pane))
-        for window in self.grid.windows(pane):
-            fires_at = self.grid.fires_at(window)
-            if fires_at > self._now() and window not in self._known:
-                self._known.add(window)
-                heapq.heappush(self._pending, (fires_at, window))
-
     def on_watermark(self, timestamp: int) -> None:
         if self._gathered and self.grid.fires_at(self.grid.first_end(self.grid.pane(self._gathered_from))) <= timestamp:
             self._group()
-        while self._pending and self._pending[0][0] <= timestamp:
-            _, window = heapq.heappop(self._pending)
-            self._known.discard(window)
+        for window in self._calendar.fired(timestamp):
             merged = self.aggregation.merge(self._blocks.read(self.grid.panes(window)))
             sorted_ = self.aggregation.sorted_by_key(merged)
             self._emit(self.aggregation.finish(sorted_, self.grid.start(window), self.grid.end(window)))
-        while self._drops and self._drops[0][0] <= timestamp:
-            self._blocks.drop(heapq.heappop(self._drops)[1])
+        for pane in self._calendar.dropped(timestamp):
+            self._blocks.drop(pane)
         super().on_watermark(timestamp)
 
     def _emit(self, result: pa.RecordBatch) -> None:
