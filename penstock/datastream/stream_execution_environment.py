@@ -166,7 +166,7 @@ class StreamExecutionEnvironment(Explaining, EnvironmentSettings, EnvironmentSou
             if isinstance(node.operator, SourceOperator) and node.operator.source is not None:
                 node.operator.source = node.operator.source.for_parallelism(node.parallelism)
             operator = batch_operator(node.operator) if batch else node.operator
-            chosen = replace(node, operator=operator, reads=operator.reads)
+            chosen = replace(node, operator=operator, reads=(operator.reads_of(0), operator.reads_of(1)))
             if not self.is_chaining_enabled():
                 chosen = replace(chosen, chainable=False)
             graph.add_node(replace(chosen, operator=cloudpickle.dumps(chosen.operator)) if pickled else chosen)

@@ -35,7 +35,8 @@ class StreamNode:
     description: str = ""
     location: str = ""  # file:line of the call in the user's program, if known
     columnar: bool = False  # works on whole columns
-    reads: tuple[str, ...] | None = None  # of columns that come to it these only; None: any
+    # Of columns that come to each input these only; None: any.
+    reads: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None)
     why_rows: str = ""  # could be columnar, but is not
 
     @property

@@ -216,6 +216,10 @@ class Operator(ABC):
 
     # ---------------------------------------------------------------- helpers
 
+    def reads_of(self, input: int) -> tuple[str, ...] | None:
+        """`reads`, for an operator that has two inputs of each of them."""
+        return self.reads
+
     def note_marker(self, marker: LatencyMarker) -> None:
         """The marker has been so long on its way here."""
         latency = self.ctx.metrics.latency

@@ -246,7 +246,7 @@ def _router(
     )
     router.timeout_ms = source.buffer_timeout_ms
     receivers = graph.job.vertices[job_edge.target].nodes
-    router.reads = next(node for node in receivers if node.id == edge.target).reads
+    router.reads = next(node for node in receivers if node.id == edge.target).reads[edge.input]
     if all(node.columnar for node in receivers):
         router.column_rows = COLUMN_BLOCKS * block_size
     if declared is not None and travels_as_arrow(declared):
