@@ -20,6 +20,7 @@ from penstock.functions import (
     KeySelector,
 )
 from penstock.functions.state import MapStateDescriptor
+from penstock.operators.base import Operator
 from penstock.operators.two_inputs import (
     BroadcastOperator,
     CoFlatMapOperator,
@@ -36,10 +37,15 @@ def _check_environments(first: DataStream, second: DataStream) -> None:
 
 
 def _two_inputs(
-    first: DataStream, second: DataStream, name: str, operator: TwoInputOperator, output_type: TypeInformation | None
+    first: DataStream,
+    second: DataStream,
+    name: str,
+    operator: Operator,
+    output_type: TypeInformation | None,
+    why_rows: str = "",
 ) -> DataStream:
     env = first._env
-    node = env._add_node(name, "operator", operator, output_type=output_type, stateful=True)
+    node = env._add_node(name, "operator", operator, output_type=output_type, stateful=True, why_rows=why_rows)
     first._connect(node, input=0)
     second._connect(node, input=1)
     return DataStream(env, [Origin(node)], output_type)

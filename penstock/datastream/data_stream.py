@@ -416,7 +416,8 @@ class DataStream(OperatorSettings, PartitioningVerbs[Record], ColumnVerbs, Ends[
         return ConnectedStreams(self, ds)
 
     def join(self, other_stream: DataStream) -> JoinedStreams:
-        """An inner join, window by window: `a.join(b).where(key).equal_to(key).window(assigner).apply(function)`.
+        """An inner join, window by window: `a.join(b).where(key).equal_to(key).window(assigner).apply(function)`. With
+        `select(left=…, right=…)` in place of `apply` the result is columns of both; without `window` too, over all time.
 
         Example:
 

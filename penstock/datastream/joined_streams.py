@@ -9,6 +9,8 @@ There is no operator for them. Both streams are tagged, become one, and a window
 So lateness, triggers, merging and state are those of any window, and event time is that of the slower stream.
 
 Interval joins: `a.key_by(…).interval_join(b.key_by(…)).between(lower, upper).process(function)`.
+
+With `select(left=…, right=…)` in place of a function a join of columns has an operator of its own (`joined_columns`).
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from penstock.common.time import Interval
 from penstock.common.typeinfo import TypeInformation
 from penstock.datastream.connected_streams import _two_inputs
 from penstock.datastream.data_stream import DataStream
+from penstock.datastream.joined_columns import Chosen, PairsInInterval, _JoinedColumns
 from penstock.datastream.keyed_stream import KeyedStream
 from penstock.datastream.program import captured, check_function, what
-from penstock.datastream.windowed_stream import WindowedStream
+from penstock.datastream.windowed_stream import WindowedStream, why_not_paned
 from penstock.errors import JobDefinitionError
 from penstock.functions import (
     CoGroupFunction,
@@ -37,8 +40,12 @@ from penstock.functions import (
 from penstock.functions.process import OutputTag
 from penstock.functions.window import Evictor, Trigger, WindowAssigner
 from penstock.operators import selectors
+from penstock.operators.columnar_interval_join import ColumnarIntervalJoinOperator
+from penstock.operators.columnar_join import ColumnarJoinOverAllTime
+from penstock.operators.columnar_window_join import ColumnarWindowJoinOperator
 from penstock.operators.interval_join import IntervalJoinOperator
 from penstock.operators.simple import MapOperator
+from penstock.operators.window_contents import ListContents
 
 Key: TypeAlias = Callable[[Any], Any] | KeySelector | str | list[str]
 Tagged: TypeAlias = tuple[int, Any]  # (0 for the first stream, 1 for the second; the record)
@@ -99,14 +106,17 @@ class _WithWindow(ABC):
     @abstractmethod
     def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream: ...
 
-    def _evaluate(self, function: _TaggedWindowFunction, output_type: TypeInformation | None) -> DataStream:
+    def _evaluate(
+        self, function: _TaggedWindowFunction, output_type: TypeInformation | None, why_rows: str = ""
+    ) -> DataStream:
         first, second = (_tagged(stream, tag) for tag, stream in enumerate(self._streams.both))
         windows: WindowedStream = first.union(second).key_by(_TaggedKey(*self._selectors)).window(self._assigner)
         if self._trigger is not None:
             windows.trigger(self._trigger)
         if self._evictor is not None:
             windows.evictor(self._evictor)
-        result = windows.allowed_lateness(self._lateness).apply(function, output_type)
+        windows.allowed_lateness(self._lateness)
+        result = windows._window(function, ListContents(), output_type, why_rows)
         return result.name(f"{self._kind}({type(self._assigner).__name__})")
 
 
@@ -126,6 +136,27 @@ class _JoinWindow(_WithWindow):
         """
         check_function(function, JoinFunction, "apply of a join")
         return self._evaluate(_JoinPairs(function), output_type)
+
+    def select(self, left: Chosen = (), right: Chosen = ()) -> DataStream:
+        """Columns of both streams for every pair of records with equal keys in one window (not in PyFlink's DataStream):
+        names of columns, or new names with the columns they are for. Over streams of columns keyed by columns, in
+        tumbling, sliding and cumulating windows, no Python object of a record is made; all others give the same results
+        record by record, and `explain()` says so.
+
+        Example:
+
+            minute = TumblingEventTimeWindows.of(Time.minutes(1))
+            joined = clicks.join(clicks).where("user").equal_to("user").window(minute)
+            joined.select(left=["user", "amount"], right={"other": "amount"})
+        """
+        columns = _JoinedColumns("select of a join", self._streams.both, self._selectors, left, right)
+        why_rows = columns.why_rows() or why_not_paned(self._trigger, self._evictor, self._assigner)
+        if why_rows is not None:
+            return self._evaluate(_JoinPairs(columns.pair()), columns.result_type, why_rows)
+        operator = ColumnarWindowJoinOperator(
+            columns.keys, columns.chosen, self._assigner, self._lateness, columns.types
+        )
+        return columns.joined(f"Columnar Join({type(self._assigner).__name__})", operator)
 
 
 class _CoGroupWindow(_WithWindow):
@@ -184,6 +215,38 @@ class _Where(Generic[W]):
         return _EqualTo(self._streams, (self._selector, selector))
 
 
+class _JoinEqualTo(_EqualTo[_JoinWindow]):
+    def select(self, left: Chosen = (), right: Chosen = ()) -> DataStream:
+        """Columns of both streams for every pair of records with equal keys, however far apart in time (not in PyFlink's
+        DataStream): names of columns, or new names with the columns they are for. Both streams are of columns. All records
+        of both are kept for good.
+
+        Example:
+
+            clicks.join(clicks).where("user").equal_to("user").select(left=["user"], right=["amount"])
+        """
+        columns = _JoinedColumns("select of a join", self._streams.both, self._selectors, left, right)
+        why_rows = columns.why_rows()
+        if why_rows is not None:
+            raise JobDefinitionError(
+                f"a join without windows works on columns, but {why_rows}: name key columns in where() and equal_to(), and declare "
+                "the row types of both streams (output_type=Types.ROW_NAMED(…)); or connect() the streams and process() them"
+            )
+        return columns.joined("Columnar Join", ColumnarJoinOverAllTime(columns.keys, columns.chosen, columns.types))
+
+
+class _JoinWhere(_Where[_JoinWindow]):
+    def equal_to(self, key_selector: Key, key_type: TypeInformation | None = None) -> _JoinEqualTo:
+        """The key of the second stream's records. Behind it come the windows, or `select` for a join over all time.
+
+        Example:
+
+            events.join(events).where(lambda e: e[0]).equal_to(lambda e: e[0])
+        """
+        keys = super().equal_to(key_selector, key_type)
+        return _JoinEqualTo(keys._streams, keys._selectors)
+
+
 class _TwoStreams(Generic[W]):
     _verb: str
     _with_window: type[W]
@@ -217,6 +280,16 @@ class JoinedStreams(_TwoStreams[_JoinWindow]):
 
     _verb = "join"
     _with_window = _JoinWindow
+
+    def where(self, key_selector: Key, key_type: TypeInformation | None = None) -> _JoinWhere:
+        """The key of the first stream's records.
+
+        Example:
+
+            events.join(events).where(lambda e: e[0])
+        """
+        where = super().where(key_selector, key_type)
+        return _JoinWhere(where._streams, where._selector, where._key_type)
 
 
 class CoGroupedStreams(_TwoStreams[_CoGroupWindow]):
@@ -388,6 +461,37 @@ class IntervalJoined:
         """
         if not isinstance(function, ProcessJoinFunction):
             raise JobDefinitionError(f"process of an interval join takes a ProcessJoinFunction, not {what(function)}")
+        return self._process(function, output_type)
+
+    def select(self, left: Chosen = (), right: Chosen = ()) -> DataStream:
+        """Columns of both streams for every pair with equal keys whose timestamps are in the interval (not in PyFlink's
+        DataStream): names of columns, or new names with the columns they are for. Over streams of columns keyed by columns
+        no Python object of a record is made; all others give the same results record by record, and `explain()` says so.
+
+        Example:
+
+            left, right = clicks.key_by("user"), clicks.key_by("user")
+            joined = left.interval_join(right).between(Time.seconds(-5), Time.seconds(0))
+            joined.select(left=["user", "amount"], right={"other": "amount"})
+        """
+        streams, keys = (self._left, self._right), (self._left._selector, self._right._selector)
+        columns = _JoinedColumns("select of an interval join", streams, keys, left, right)
+        why_rows = columns.why_rows()
+        if why_rows is not None:
+            return self._process(PairsInInterval(columns.pair()), columns.result_type, why_rows)
+        operator = ColumnarIntervalJoinOperator(
+            columns.keys,
+            columns.chosen,
+            columns.types,
+            lower=self._lower + self._exclusive[0],
+            upper=self._upper - self._exclusive[1],
+            late_tags=self._late_tags,
+        )
+        return columns.joined("Columnar Interval Join", operator)
+
+    def _process(
+        self, function: ProcessJoinFunction, output_type: TypeInformation | None, why_rows: str = ""
+    ) -> DataStream:
         left, right = self._left, self._right
         operator = IntervalJoinOperator(
             function,
@@ -397,4 +501,4 @@ class IntervalJoined:
             upper=self._upper - self._exclusive[1],
             late_tags=self._late_tags,
         )
-        return _two_inputs(left, right, "Interval Join", operator, output_type)
+        return _two_inputs(left, right, "Interval Join", operator, output_type, why_rows)

@@ -371,12 +371,10 @@ def aggregate(windowed: WindowedStream, aggregates: Mapping[str, Aggregate]) -> 
 
 def _why_rows(windowed: WindowedStream) -> str | None:
     """The reason, for the plan; None: the window can be columnar."""
-    trigger, stream = windowed._trigger, windowed._stream
-    if windowed._evictor is not None:
-        return "an evictor looks at single records"
-    if trigger is not None and type(trigger) is not EventTimeTrigger:
-        return f"{type(trigger).__name__} looks at single records"
-    assigner = windowed._assigner
+    stream, assigner = windowed._stream, windowed._assigner
+    single = _why_single(windowed._trigger, windowed._evictor)
+    if single is not None:
+        return single
     if type(assigner) is EventTimeSessionWindows:
         if windowed._lateness:
             return "sessions with an allowed lateness fire again for single records"
@@ -391,4 +389,22 @@ def _why_rows(windowed: WindowedStream) -> str | None:
     schema = schema_of(stream._type)
     if schema is not None and any(pa.types.is_nested(schema.field(name).type) for name in windowed._selector.names):
         return "a key has parts"
+    return None
+
+
+def why_not_paned(
+    trigger: Trigger[Any, Any] | None, evictor: Evictor[Any, Any] | None, assigner: WindowAssigner[Any, Any]
+) -> str | None:
+    """What keeps windows from being made of panes; None: nothing."""
+    single = _why_single(trigger, evictor)
+    if single is not None:
+        return single
+    return None if type(assigner) in _PANED else f"{type(assigner).__name__} are not made of panes"
+
+
+def _why_single(trigger: Trigger[Any, Any] | None, evictor: Evictor[Any, Any] | None) -> str | None:
+    if evictor is not None:
+        return "an evictor looks at single records"
+    if trigger is not None and type(trigger) is not EventTimeTrigger:
+        return f"{type(trigger).__name__} looks at single records"
     return None

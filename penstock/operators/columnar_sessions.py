@@ -29,7 +29,7 @@ from penstock.functions.window import EventTimeSessionWindows
 from penstock.operators import session_rows
 from penstock.operators.aggregation import PartialAggregation
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.columnar_window import FIRED
+from penstock.operators.pane_calendar import FIRED
 from penstock.operators.session_blocks import SessionBlocks, column, ended_by
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray

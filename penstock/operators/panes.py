@@ -176,15 +176,15 @@ class PaneBlocks:
     def __init__(self, table: OverlayTable, owned: range) -> None:
         self._table = table
         self._owned = owned
-        self._index: dict[int, list[tuple[BlockName, int]]] = {}  # pane → (name, rows), in the order of sequence
+        self._index: dict[int, list[tuple[BlockName, int, int]]] = {}  # pane → (name, rows, bytes), by sequence
         self._next = 0
 
     def rebuild(self) -> None:
         """The table was restored or rolled back."""
         self._index, self._next = {}, 0
         named: Iterable[tuple[Any, Any]] = self._table.items()
-        for sequence, name, rows in sorted((name[1], name, block.num_rows) for name, block in named):
-            self._index.setdefault(name[0], []).append((name, rows))
+        for sequence, name, rows, size in sorted((name[1], name, b.num_rows, b.nbytes) for name, b in named):
+            self._index.setdefault(name[0], []).append((name, rows, size))
             self._next = sequence + 1
 
     def __contains__(self, pane: int) -> bool:
@@ -193,37 +193,56 @@ class PaneBlocks:
     def __iter__(self) -> Iterator[int]:
         return iter(self._index)
 
-    def append(self, pane: int, block: pa.RecordBatch) -> None:
-        """Adds a block to a pane."""
+    def append(self, pane: int, block: pa.RecordBatch) -> BlockName:
+        """Adds a block to a pane, and gives it a name."""
         name = block_name(pane, self._next, self._owned)
         self._next += 1
         self._table.put(name, block)
-        self._index.setdefault(pane, []).append((name, block.num_rows))
+        self._index.setdefault(pane, []).append((name, block.num_rows, block.nbytes))
+        return name
 
     def read(self, panes: Sequence[int]) -> list[pa.RecordBatch]:
         """All blocks of `panes`, which may be many more than there are."""
         if len(panes) > len(self._index):
             panes = sorted(pane for pane in self._index if pane in panes)
-        return [self._table.peek(name) for pane in panes for name, _ in self._index.get(pane, ())]
+        return [self._table.peek(name) for pane in panes for name, _, _ in self._index.get(pane, ())]
+
+    def names(self, pane: int) -> list[BlockName]:
+        """The names of a pane's blocks, which no other block has or will have."""
+        return [name for name, _, _ in self._index.get(pane, ())]
+
+    def block(self, name: BlockName) -> pa.RecordBatch:
+        """The block of a name."""
+        block: pa.RecordBatch = self._table.peek(name)
+        return block
 
     def drop(self, pane: int) -> None:
         """Removes a pane with all its blocks."""
-        for name, _ in self._index.pop(pane, ()):
+        for name, _, _ in self._index.pop(pane, ()):
             self._table.delete(name)
 
-    def compact(self, pane: int, merge: Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch]) -> None:
+    def compact(
+        self, pane: int, merge: Callable[[Sequence[pa.RecordBatch]], pa.RecordBatch], large: int | None = None
+    ) -> None:
         """Merge the newest blocks once there are many. An old, large block is left alone until the newer ones together
-        are at least half its size: then a row is merged a logarithmic number of times, whatever the number of keys."""
+        are at least half its size: then a row is merged a logarithmic number of times, whatever the number of keys. Blocks
+        of `large` bytes are left alone for good, and not counted."""
         entries = self._index[pane]
-        if len(entries) < MAX_BLOCKS:
+        bound = math.inf if large is None else large
+        if sum(size < bound for _, _, size in entries) < MAX_BLOCKS or entries[-1][2] >= bound:
             return
-        rows, cut = entries[-1][1], len(entries) - 1
-        while cut > 0 and entries[cut - 1][1] <= 2 * rows:
+        cut = len(entries) - 1
+        _, rows, bytes_ = entries[-1]
+        while cut > 0 and entries[cut - 1][1] <= 2 * rows and entries[cut - 1][2] < bound and bytes_ < bound:
             cut -= 1
             rows += entries[cut][1]
-        cut = min(cut, len(entries) - 2)
-        merged = merge([self._table.peek(name) for name, _ in entries[cut:]])
-        for name, _ in entries[cut:]:
+            bytes_ += entries[cut][2]
+        if cut == len(entries) - 1:  # two at least
+            if entries[cut - 1][2] >= bound:
+                return
+            cut -= 1
+        merged = merge([self._table.peek(name) for name, _, _ in entries[cut:]])
+        for name, _, _ in entries[cut:]:
             self._table.delete(name)
         del entries[cut:]
         self.append(pane, merged)

@@ -12,6 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.records import Block, Columns, Rows
 
 BLOCK_BYTES: Final = 16 << 20
@@ -22,6 +27,8 @@ _STEP: Final = 2048  # values gathered between two looks
 _DEEP: Final = 3  # containers in containers
 
 _FLAT: Final = frozenset({int, float, bool, str, bytes, type(None)})
+
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 T = TypeVar("T")
 
@@ -67,6 +74,17 @@ def _sizes(values: Sequence[Any], deep: int) -> int:
 def bytes_of(block: Block) -> int:
     """About how many bytes a block takes in memory."""
     return int(block.batch.nbytes) if isinstance(block, Columns) else about(block.values)
+
+
+def bytes_of_rows(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """About how many bytes each row takes: of text and bytes exactly, of what has parts on the average."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if any(test(column.type) for test in _TEXTS):
+            sizes += 4 + pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        else:
+            sizes += -(-column.nbytes // max(1, len(column)))
+    return sizes
 
 
 def part_of(block: Block, start: int, stop: int) -> Block:

@@ -54,6 +54,11 @@ def key_groups_of_columns(columns: list[pa.Array], max_parallelism: int) -> npt.
     return _one_by_one(columns, max_parallelism)
 
 
+def hashes_of_distinct(column: pa.Array) -> Crc | None:
+    """What `zlib.crc32` gives for each row's canonical encoding; None of a type or length that is only encoded one by one."""
+    return _with_column(_START, column, nested=False) ^ np.uint32(0xFFFFFFFF) if _hashable(column) else None
+
+
 def _one_by_one(columns: list[pa.Array], max_parallelism: int) -> npt.NDArray[np.int32]:
     cache: dict[Any, int] = {}
     out = np.empty(len(columns[0]), np.int32)

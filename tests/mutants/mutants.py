@@ -24,6 +24,9 @@ _CAPTURE: Final = "tests/datastream/test_capture.py"
 _REGISTRY: Final = "tests/runtime/test_registry.py"
 _ATTEMPTS: Final = "tests/runtime/test_attempts.py"
 _ONE_ANSWER: Final = "tests/contract/test_one_answer.py"
+_COLUMNAR_JOINS: Final = "tests/operators/test_columnar_joins.py"
+_JOIN_PATHS: Final = "tests/contract/test_join_paths.py"
+_NO_JOINS: Final = "no simulated run joins columns"
 _COLUMNAR_WINDOW: Final = "tests/operators/test_columnar_window.py"
 _COLUMNAR_SESSIONS: Final = "tests/operators/test_columnar_sessions.py"
 _SESSIONS: Final = "tests/contract/test_columnar_sessions.py::test_uneven_streams_give_the_same_at_every_parallelism"
@@ -544,6 +547,46 @@ _COLUMNS: Final = (
         new="            if False:\n",
         tests=(f"{_SPECIFICATION}::test_open_sessions_keep_what_they_have_under_aggregates_in_another_order",),
         out_of_reach=_ROW_SESSIONS,
+    ),
+    Mutant(
+        name="who comes at the very time of the watermark and waits for nobody later is met by nobody",
+        file="penstock/operators/columnar_interval_join.py",
+        old="self._waits(side))] = _EDGE",
+        new="self._waits(side))] = 0",
+        tests=(_JOIN_PATHS,),
+        out_of_reach=_NO_JOINS,
+    ),
+    Mutant(
+        name="an interval join of columns meets records whose wait is over, as long as their pane is there",
+        file="penstock/operators/columnar_interval_join.py",
+        old="np.maximum(lowest, min(gone + 1, MAX_LONG_VALUE))",
+        new="lowest",
+        tests=(_JOIN_PATHS,),
+        out_of_reach=_NO_JOINS,
+    ),
+    Mutant(
+        name="a late record fires its window with those of its block that come after it",
+        file="penstock/operators/columnar_window_join.py",
+        old="np.zeros_like(number), number, most",
+        new="np.zeros_like(number), np.full_like(number, len(number)), most",
+        tests=(_JOIN_PATHS,),
+        out_of_reach=_NO_JOINS,
+    ),
+    Mutant(
+        name="null meets nobody in a join of columns",
+        file="penstock/state/key_codes.py",
+        old="alike = pc.or_(alike, ",
+        new="alike = pc.or_(pc.and_(alike, False), ",
+        tests=(_JOIN_PATHS,),
+        out_of_reach=_NO_JOINS,
+    ),
+    Mutant(
+        name="text that is long somewhere in a block has other numbers than where it is not",
+        file="penstock/state/column_keys.py",
+        old=" ^ np.uint32(0xFFFFFFFF) if _hashable(column)",
+        new=" if _hashable(column)",
+        tests=(_COLUMNAR_JOINS,),
+        out_of_reach=_NO_JOINS,
     ),
     Mutant(
         name="a batch window behind a keyed sum never fires",
