@@ -6,7 +6,7 @@ counts. Nobody is late: the watermark waits for as much disorder as there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +19,8 @@ from benchmarks.nexmark.events import SCHEMAS, Site
 from benchmarks.nexmark.functions import (
     Average,
     ChannelStatistics,
-    Expanded,
     Highest,
     Hottest,
-    Sellers,
     Statistics,
     Winner,
     WinningPrice,
@@ -79,7 +77,8 @@ def q3(streams: Streams) -> DataStream:
     there = (pc.field("state") == "OR") | (pc.field("state") == "ID") | (pc.field("state") == "CA")
     persons = streams("person", "id", "name", "city", "state", "date_time").filter(there)
     auctions = streams("auction", "id", "seller", "category", "date_time").filter(pc.field("category") == 10)
-    return persons.key_by("id").connect(auctions.key_by("seller")).process(Sellers())
+    offered = persons.join(auctions).where("id").equal_to("seller")
+    return offered.select(left=["name", "city", "state"], right=["id"])
 
 
 def _with_bids(streams: Streams, winner: Winner, *columns: str) -> DataStream:
@@ -126,17 +125,13 @@ def q7(streams: Streams) -> DataStream:
     return highest.flat_map(lambda found: found)
 
 
-def _new_sellers(persons: list[Any], auctions: list[Any]) -> Iterator[Any]:
-    if auctions:
-        for person in persons:
-            yield person.id, person.name, person.date_time // 10_000 * 10_000
-
-
 def q8(streams: Streams) -> DataStream:
     """Who offered something within the ten seconds in which they came."""
+    ten_seconds = TumblingEventTimeWindows.of(TEN_SECONDS)
     persons, auctions = streams("person", "id", "name", "date_time"), streams("auction", "seller", "date_time")
-    both = persons.co_group(auctions).where(lambda person: person.id).equal_to(lambda auction: auction.seller)
-    return both.window(TumblingEventTimeWindows.of(TEN_SECONDS)).apply(_new_sellers)
+    sellers = auctions.key_by("seller").window(ten_seconds).agg(offered=count())  # each once
+    both = persons.join(sellers).where("id").equal_to("seller").window(ten_seconds)
+    return both.select(left=["id", "name"], right=["window_start"])
 
 
 def q9(streams: Streams) -> DataStream:
@@ -258,7 +253,10 @@ def q19(streams: Streams) -> DataStream:
 def q20(streams: Streams) -> DataStream:
     """Bids on auctions of category 10, with the auction."""
     auctions = streams("auction").filter(pc.field("category") == 10)
-    return auctions.key_by("id").connect(streams("bid").key_by("auction")).process(Expanded())
+    expanded = streams("bid").join(auctions).where("auction").equal_to("id")
+    both_have = ("date_time", "extra")
+    of_auction = {f"auction_{name}" if name in both_have else name: name for name in SCHEMAS["auction"].names}
+    return expanded.select(left=SCHEMAS["bid"].names, right=of_auction)
 
 
 def _folders(batch: pa.RecordBatch) -> pa.RecordBatch:
