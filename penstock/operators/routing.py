@@ -235,7 +235,7 @@ class BroadcastRouter(Router):
 
 
 class HashRouter(Router):
-    """Sends each record to the subtask that owns its key group; over columns where the key is one."""
+    """Sends each record to the subtask that owns its key group; columns stay columns, also where a function makes the key."""
 
     def __init__(
         self,
@@ -254,7 +254,9 @@ class HashRouter(Router):
         self._numbers = NumberTargets(lambda column: self._targets_of([column]), parallelism)
 
     def _targets_of(self, keys: list[pa.Array]) -> npt.NDArray[Any]:
-        groups = key_groups_of_columns(keys, self._max)
+        return self._targets_of_groups(key_groups_of_columns(keys, self._max))
+
+    def _targets_of_groups(self, groups: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return groups.astype(np.int64) * len(self.targets) // self._max
 
     def _route(self, block: Block) -> None:
@@ -269,12 +271,15 @@ class HashRouter(Router):
             self.scatter_columns(self._wanted(block), chosen)
             return
         rows = to_rows(block, self._type)
-        values = list(map(selector, rows.values))
-        in_bulk = key_groups_in_bulk(values, self._max)
-        if in_bulk is None:
-            self.scatter(rows, self._one_by_one(rows.values, values))
+        keys = list(map(selector, rows.values))
+        in_bulk = key_groups_in_bulk(keys, self._max)
+        if isinstance(block, Columns):  # only its keys are Python's: what travels are columns, as they came
+            found = self._one_by_one(rows.values, keys) if in_bulk is None else self._targets_of_groups(in_bulk)
+            self.scatter_columns(self._wanted(block), np.asarray(found))
+        elif in_bulk is None:
+            self.scatter(rows, self._one_by_one(rows.values, keys))
         else:
-            self.scatter_rows(rows, in_bulk.astype(np.int64) * len(self.targets) // self._max)
+            self.scatter_rows(rows, self._targets_of_groups(in_bulk))
 
     def _one_by_one(self, values: list[Any], keys: list[Any]) -> list[int]:
         cache, chosen = self._cache, []

@@ -18,6 +18,7 @@ from penstock.operators.routing import HashRouter
 from penstock.operators.selectors import ColumnKeySelector, key_selector
 from penstock.protocol.events import Data, Event, Watermark
 from penstock.records import Block, Columns, Rows
+from penstock.records.convert import to_rows
 from penstock.state.keys import key_group, normal_key, subtask_of
 
 KEYS: Final[dict[str, Callable[[random.Random], Any]]] = {
@@ -58,6 +59,56 @@ def test_rows_go_where_their_key_group_is_in_their_order(kind: str, stamped: boo
     assert [[(v[1], s) for v, s in part] for part in sent.values()] == [
         [(v[1], s) for v, s in part] for part in expected.values()
     ]
+
+
+SELECTORS: Final[dict[str, Callable[[Any], Any]]] = {
+    "a number": lambda row: row.number % 10,
+    "a text": lambda row: row["text"],
+    "floats": lambda row: row[2],
+    "several": lambda row: (row.text, row.number % 3),
+    "a list": lambda row: [row.number % 5],
+    "nothing": lambda row: None,
+}
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+@pytest.mark.parametrize("key", SELECTORS)
+def test_columns_stay_columns_where_a_function_makes_the_key(key: str, stamped: bool) -> None:
+    """They come to the same subtask, in the same order, with the same timestamps, as the rows that they are."""
+    rng = random.Random(8)
+    sent: list[list[list[tuple[Any, Any]]]] = []
+    kinds: list[set[type]] = []
+    blocks = []
+    for size in (1, 63, 200, 3):
+        numbers = [rng.randint(-50, 5000) for _ in range(size)]
+        batch = pa.record_batch(
+            {
+                "number": numbers,
+                "text": pa.array([rng.choice(["", "ä", "user 7", None]) for _ in numbers], pa.string()),
+                "share": [rng.choice([0.0, -0.0, float("nan"), 1.0]) for _ in numbers],
+                "many": [[number, None] for number in numbers],
+            }
+        )
+        blocks.append(Columns(batch, np.array(numbers) * 10 if stamped else None))
+    for given_as in (lambda block: block, to_rows):
+        targets: list[list[tuple[Any, Any]]] = [[] for _ in range(3)]
+        kinds.append(set())
+
+        def send(
+            target: int, event: Any, targets: list[list[tuple[Any, Any]]] = targets, kind: set[type] = kinds[-1]
+        ) -> None:
+            kind.add(type(event.block))
+            rows = to_rows(event.block)
+            targets[target] += zip(map(repr, rows.values), rows.timestamps or [None] * len(rows), strict=True)
+
+        router = HashRouter(key_selector(SELECTORS[key]), 3, 128, None, send, 50)
+        for block in blocks:
+            router.route(given_as(block))
+        router.flush()
+        sent.append(targets)
+    assert sent[0] == sent[1]
+    assert sum(map(len, sent[0])) == 267
+    assert kinds == [{Columns}, {Rows}]
 
 
 class Routed:
