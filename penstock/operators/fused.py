@@ -51,13 +51,14 @@ _FILE: Final = os.path.join(os.path.dirname(__file__), "<chain of functions>")
 
 
 @cache
-def fused_loop(kinds: tuple[Kind, ...], stamped: bool) -> Loop:
-    """The loop for functions of these kinds. `stamped`: records have timestamps, which what is made of them gets.
+def fused_loop(kinds: tuple[Kind, ...], stamped: bool, plain: tuple[bool, ...] = ()) -> Loop:
+    """The loop for functions of these kinds. `stamped`: records have timestamps, which what is made of them gets. `plain`: of the
+    records, and behind each function, whether they are known not to be changeable, so that none need be looked at.
 
     `fail` raises. `emit` is only called in the middle, by chains with a flat_map: memory is bounded by a block, not by what a
     function yields.
     """
-    text = "\n".join(_Text(kinds, stamped).lines())
+    text = "\n".join(_Text(kinds, stamped, plain or (False,) * (len(kinds) + 1)).lines())
     names: dict[str, Any] = {"ATOMS": ATOMS, "own": own, "look_at": next_look, "FIRST_LOOK": FIRST_LOOK}
     exec(compile(text, _FILE, "exec"), names)
     loop: Loop = names["loop"]
@@ -65,8 +66,8 @@ def fused_loop(kinds: tuple[Kind, ...], stamped: bool) -> Loop:
 
 
 class _Text:
-    def __init__(self, kinds: tuple[Kind, ...], stamped: bool) -> None:
-        self._kinds, self._bounded = kinds, "flat_map" in kinds
+    def __init__(self, kinds: tuple[Kind, ...], stamped: bool, plain: tuple[bool, ...]) -> None:
+        self._kinds, self._bounded, self._plain = kinds, "flat_map" in kinds, plain
         # Where every record makes one, timestamps stay what they are.
         self._stamps = stamped and set(kinds) != {"map"}
         self._lines: list[str] = []
@@ -102,19 +103,22 @@ class _Text:
         if place == len(self._kinds):
             self._give(depth, value)
             return
-        made, follows = f"v{place + 1}", "filter" in self._kinds[place + 1 : place + 2]
-        flag = f"c{place + 1}" if follows else None
+        made, follows, plain = f"v{place + 1}", "filter" in self._kinds[place + 1 : place + 2], self._plain[place + 1]
+        flag = f"c{place + 1}" if follows and not plain else None
         self._add(depth, "try:")
         match self._kinds[place]:
             case "map":
                 self._add(depth + 1, f"{made} = f{place}({value})")
-                self._own(depth + 1, made, flag)
+                if not plain:
+                    self._own(depth + 1, made, flag)
                 self._fail(depth, place, value)
                 self._step(depth, place + 1, made, flag)
             case "filter":
                 self._add(depth + 1, f"if not f{place}({value}):")
                 self._add(depth + 2, "continue")
-                if changeable is None:
+                if plain:
+                    pass
+                elif changeable is None:
                     self._own(depth + 1, value, flag)
                 else:
                     self._add(depth + 1, f"if {changeable}:")

@@ -12,7 +12,6 @@ A record waits as long as one that it could meet may still come; an event-time t
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from functools import partial
 from typing import Any, cast
 
 from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
@@ -22,7 +21,9 @@ from penstock.errors import JobDefinitionError, PenstockError
 from penstock.functions import ProcessJoinFunction
 from penstock.functions.base import TimeDomain
 from penstock.operators.base import OperatorContext
-from penstock.operators.two_inputs import Call, Selector, TwoInputOperator
+from penstock.operators.keyed import Calls
+from penstock.operators.lean_rows import Reader
+from penstock.operators.two_inputs import Selector, TwoInputOperator
 from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING
 from penstock.state.specification import Specification, type_name
@@ -87,8 +88,9 @@ class IntervalJoinOperator(TwoInputOperator):
         self._times = ctx.state.table("interval-join-times", "value", namespaced=True)
         self._context = JoinContext()
 
-    def call(self, input: int) -> tuple[str, Call]:
-        return f"process_element (for a {SIDES[input]} record)", partial(self._element, input)
+    def calls(self, input: int) -> tuple[Calls, Reader | None]:
+        what = f"process_element (for a {SIDES[input]} record)"
+        return Calls(what, lambda value, side: self._element(side, value), input, self), None  # records are kept
 
     def _element(self, side: int, value: Any) -> None:
         timestamp = self._timestamp

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import repeat
-from operator import itemgetter
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Any, Final, NamedTuple
 
 from penstock.common.time import MIN_LONG_VALUE
 from penstock.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
@@ -17,16 +15,17 @@ from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunc
 from penstock.functions.base import TimeDomain, TimerService
 from penstock.functions.process import OutputTag
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.positions import reads_by_position
+from penstock.operators.keyed_records import KeyedRecords, keyed_records
+from penstock.operators.lean_rows import Reader, shown
 from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.simple import FunctionOperator
-from penstock.records import Block, Columns, Rows
-from penstock.records.convert import column_values, has_single_floats, makes_rows, named_rows, to_rows, to_tuples
+from penstock.records import Block, Rows
+from penstock.records.convert import has_single_floats, to_rows
 from penstock.records.sizes import FIRST_LOOK, next_look
 from penstock.records.typed import Typed
 from penstock.state.backend import NO_KEY
-from penstock.state.keys import normal_key, user_key
+from penstock.state.keys import user_key
 from penstock.state.overlay import MISSING
 from penstock.state.specification import Specification, type_name
 from penstock.state.timers import TimerQueue
@@ -114,6 +113,15 @@ def timestamp_of(stamp: int | None) -> int:
     return MIN_LONG_VALUE if stamp is None else stamp
 
 
+class Calls(NamedTuple):
+    """What is called with the records of a block, as errors name it; `clock` is told each record's timestamp."""
+
+    what: str
+    function: Callable[[Any, Any], Iterable[Any] | None]
+    context: Any
+    clock: Any
+
+
 class TimedOperator(Operator):
     """Keyed timers fire as the watermark or the epoch's processing time advances; their results leave before it."""
 
@@ -152,6 +160,67 @@ class TimedOperator(Operator):
 
     def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
         """A timer of the current key is due."""
+
+    def call_for_each(
+        self,
+        calls: Calls,
+        records: KeyedRecords,
+        selector: Callable[[Any], Any] | None,
+        block: Block,
+        type_info: TypeInformation | None,
+    ) -> None:
+        """Calls a function with each record of a block, and sends on what it gives."""
+        rows, keys, lean = records
+        self.ctx.metrics.records_in += len(rows)
+        what, function, context, clock = calls
+        show = partial(shown, lean, block, type_info)
+        state, collector, atoms = self.ctx.state, self.collector, ATOMS
+        if keys is None:
+            keys = self._asked(selector, rows, show)
+        if selector is not None:
+            keys = state.read_ahead(keys)
+        stamps: Iterable[int | None] = repeat(None) if rows.timestamps is None else rows.timestamps
+        values, value_stamps, limit = collector.main, collector.stamps, collector.limit
+        value: Any = None
+        try:
+            for value, timestamp, key in zip(rows.values, stamps, keys):  # noqa: B905 - two of them may be endless
+                clock._timestamp = timestamp
+                state.current_key = key
+                results = function(value, context)
+                if results is None:
+                    continue
+                for result in results:
+                    kind = type(result)
+                    if kind is tuple:  # most records are, and flat: they need no call
+                        for item in result:
+                            if type(item) not in atoms:
+                                result = collector.taken_aside(result, timestamp)
+                                break
+                    elif kind not in atoms:
+                        result = own(result)
+                    if result is not ASIDE:
+                        values.append(result)
+                        value_stamps.append(timestamp)
+                        if len(values) < limit:
+                            continue
+                        collector.look()
+                    values, value_stamps, limit = collector.main, collector.stamps, collector.limit  # it may be sent
+        except Exception as error:
+            self.fail(error, what, show(value), has_record=True)
+        state.current_key = NO_KEY
+        collector.flush()
+
+    def _asked(self, selector: Callable[[Any], Any] | None, rows: Rows, show: Callable[[Any], Any]) -> list[Any]:
+        """The key of each record, by asking for it."""
+        assert selector is not None
+        value: Any = None
+        keys = []
+        try:
+            for value in rows.values:
+                keys.append(selector(value))
+        except Exception as error:
+            self.fail(error, "key selector", show(value), has_record=True)
+        return keys
 
 
 class ProcessContext(KeyedProcessFunction.OnTimerContext, ProcessFunction.Context):
@@ -195,94 +264,12 @@ class ProcessOperator(TimedOperator):
         return (self.function,)
 
     def process(self, input: int, block: Block) -> None:
-        function = self.function.process_element
-        columns = self._key_columns(block)
-        names: list[str] | None = None  # of Rows that are tuples for now: the function cannot tell
-        if (
-            isinstance(block, Columns)
-            and (columns is not None or self.selector is None)
-            and makes_rows(block.batch, self.input_type)
-            and reads_by_position(function, block.batch.num_columns, arguments=2)
-        ):
-            rows, names = to_tuples(block, self.input_type)
-        else:
-            rows = to_rows(block, self.input_type)
-        self.ctx.metrics.records_in += len(rows)
-        context, state, collector, atoms = self.context, self.ctx.state, self.collector, ATOMS
+        function, context = self.function.process_element, self.context
+        records = keyed_records(block, self.input_type, self.selector, Reader(function, 2))
         context._domain = TimeDomain.EVENT_TIME
-        if columns is None:
-            keys = self._keys(rows)
-        elif names is not None and (place := self._key_place(block, columns)) is not None:
-            keys = map(itemgetter(place), rows.values)  # the same objects: a number is made once
-        else:
-            keys = _keys_of(columns)
-        if self.selector is not None:
-            keys = state.read_ahead(keys)
-        stamps: Iterable[int | None] = repeat(None) if rows.timestamps is None else rows.timestamps
-        values, value_stamps, limit = collector.main, collector.stamps, collector.limit
-        value: Any = None
-        try:
-            for value, timestamp, key in zip(rows.values, stamps, keys):  # noqa: B905 - two of them may be endless
-                context._timestamp = timestamp
-                state.current_key = key
-                results = function(value, context)
-                if results is None:
-                    continue
-                for result in results:
-                    kind = type(result)
-                    if kind is tuple:  # most records are, and flat: they need no call
-                        for item in result:
-                            if type(item) not in atoms:
-                                result = collector.taken_aside(result, timestamp)
-                                break
-                    elif kind not in atoms:
-                        result = own(result)
-                    if result is not ASIDE:
-                        values.append(result)
-                        value_stamps.append(timestamp)
-                        if len(values) < limit:
-                            continue
-                        collector.look()
-                    values, value_stamps, limit = collector.main, collector.stamps, collector.limit  # it may be sent
-        except Exception as error:
-            shown = value if names is None or value is None else named_rows(names, [value])[0]
-            self.fail(error, "process_element", shown, has_record=True)
-        state.current_key = NO_KEY
-        collector.flush()
-
-    def _key_columns(self, block: Block) -> list[pa.Array] | None:
-        """The columns that keys are taken from, which costs a fraction of asking each row; None: each row is asked."""
-        selector = self.selector
-        if (
-            isinstance(block, Columns)
-            and isinstance(selector, ColumnKeySelector)
-            and selector.reads_columns(block.batch)
-        ):
-            return selector.columns_of(block.batch)
-        return None
-
-    def _key_place(self, block: Block, columns: list[pa.Array]) -> int | None:
-        """Where in its tuple the key of a record is, if it is one field, and that a number or a text as it came."""
-        assert isinstance(block, Columns)
-        assert isinstance(self.selector, ColumnKeySelector)
-        kind = columns[0].type
-        if len(columns) > 1 or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
-            return None
-        place: int = block.batch.schema.get_field_index(self.selector.names[0])
-        return place
-
-    def _keys(self, rows: Rows) -> Iterable[Any]:
-        selector = self.selector
-        if selector is None:
-            return repeat(NO_KEY)
-        value: Any = None
-        keys = []
-        try:
-            for value in rows.values:
-                keys.append(selector(value))
-        except Exception as error:
-            self.fail(error, "key selector", value, has_record=True)
-        return keys
+        self.call_for_each(
+            Calls("process_element", function, context, context), records, self.selector, block, self.input_type
+        )
 
     def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
         context = self.context
@@ -292,18 +279,6 @@ class ProcessOperator(TimedOperator):
         except Exception as error:
             key = self.ctx.state.current_key
             self.fail(error, f"on_timer({timestamp}) for key {key!r}", None)
-
-
-def _keys_of(columns: list[pa.Array]) -> Iterable[Any]:
-    values = list(map(_key_values, columns))
-    return values[0] if len(values) == 1 else zip(*values, strict=True)
-
-
-def _key_values(column: pa.Array) -> Iterable[Any]:
-    values = column_values(column)
-    kind = column.type
-    plain = not (pa.types.is_floating(kind) or pa.types.is_nested(kind) or (pa.types.is_timestamp(kind) and kind.tz))
-    return values if plain else map(normal_key, values)
 
 
 class KeyedReduceOperator(FunctionOperator):

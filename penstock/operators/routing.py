@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeAlias, assert_never
 
 import numpy as np
@@ -28,8 +29,9 @@ from penstock.graph.partitioner import (
     Rescale,
     Shuffle,
 )
+from penstock.operators.lean_rows import Reader, lean_rows, shown
 from penstock.operators.number_targets import NumberTargets
-from penstock.operators.selectors import ColumnKeySelector
+from penstock.operators.selectors import ColumnKeySelector, function_of
 from penstock.protocol.events import Data, Event, LatencyMarker
 from penstock.records import Block, Columns, Rows
 from penstock.records.arrow_columns import take_rows
@@ -270,18 +272,20 @@ class HashRouter(Router):
             chosen = self._numbers.of(keys[0]) if len(keys) == 1 else self._targets_of(keys)
             self.scatter_columns(self._wanted(block), chosen)
             return
-        rows = to_rows(block, self._type)
+        lean = lean_rows(block, self._type, [Reader(function_of(selector))])
+        rows = to_rows(block, self._type) if lean is None else lean.rows
         keys = list(map(selector, rows.values))
+        show = partial(shown, lean, block, self._type)
         in_bulk = key_groups_in_bulk(keys, self._max)
         if isinstance(block, Columns):  # only its keys are Python's: what travels are columns, as they came
-            found = self._one_by_one(rows.values, keys) if in_bulk is None else self._targets_of_groups(in_bulk)
+            found = self._one_by_one(rows.values, keys, show) if in_bulk is None else self._targets_of_groups(in_bulk)
             self.scatter_columns(self._wanted(block), np.asarray(found))
         elif in_bulk is None:
-            self.scatter(rows, self._one_by_one(rows.values, keys))
+            self.scatter(rows, self._one_by_one(rows.values, keys, show))
         else:
             self.scatter_rows(rows, self._targets_of_groups(in_bulk))
 
-    def _one_by_one(self, values: list[Any], keys: list[Any]) -> list[int]:
+    def _one_by_one(self, values: list[Any], keys: list[Any], show: Callable[[Any], Any]) -> list[int]:
         cache, chosen = self._cache, []
         if len(cache) > _CACHED_KEYS:
             cache.clear()
@@ -290,7 +294,7 @@ class HashRouter(Router):
                 target = cache.get(key)
             except TypeError as error:
                 raise PenstockError(
-                    f"the key selector returned {key!r} ({type(key).__name__}) for {value!r}: a key must be hashable, or a "
+                    f"the key selector returned {key!r} ({type(key).__name__}) for {show(value)!r}: a key must be hashable, or a "
                     "list, dict or set of what is"
                 ) from error
             if target is None:

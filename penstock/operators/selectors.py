@@ -56,7 +56,14 @@ def key_selector(
             key = convert(key)
         return key if type(key) in PLAIN_KEYS else normal_key(key)
 
+    select.__dict__["__wrapped__"] = selector
     return select
+
+
+def function_of(selector: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The user's own function in a key selector."""
+    function: Callable[[Any], Any] = getattr(selector, "__wrapped__", selector)
+    return function
 
 
 def _conversion(key_type: TypeInformation | None) -> Callable[[Any], Any] | None:

@@ -13,9 +13,10 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.functions.connectors import Sink, SinkWriter, WriterContext
 from penstock.operators.base import Operator
 from penstock.operators.fused import Kind, fused_loop
-from penstock.operators.positions import reads_by_position
-from penstock.records import Block, Columns, Rows
-from penstock.records.convert import makes_rows, named_rows, to_rows, to_tuples
+from penstock.operators.lean_rows import LeanRows, Reader, lean_rows, shown
+from penstock.operators.positions import gives_plain
+from penstock.records import Block
+from penstock.records.convert import named_rows, to_rows
 
 
 class FunctionOperator(Operator):
@@ -50,36 +51,45 @@ class ElementwiseOperator(FunctionOperator):
     def process(self, input: int, block: Block) -> None:
         fused = self.fused
         kinds, functions = tuple([operator.kind for operator in fused]), [operator.bound() for operator in fused]
-        rows, names = self._records(block, functions[: self._readers(kinds)])
+        readers = [Reader(function) for function in functions[: self._readers(kinds)]]
+        only_filters = set(kinds) == {"filter"}
+        lean = lean_rows(block, self.input_type, readers, whole=kinds[0] == "filter")
+        rows = to_rows(block, self.input_type) if lean is None else lean.rows
         self.ctx.metrics.records_in += len(rows)
-        values, stamps, left = fused_loop(kinds, rows.timestamps is not None)(
-            rows.values, rows.timestamps, functions, partial(self._failed, names), fused[-1].emit, self.ctx.block_size
+        loop = fused_loop(kinds, rows.timestamps is not None, _plain(kinds, functions, lean is not None and lean.plain))
+        values, stamps, left = loop(
+            rows.values,
+            rows.timestamps,
+            functions,
+            partial(self._failed, lean, block),
+            fused[-1].emit,
+            self.ctx.block_size,
         )
         for operator, behind, count in zip(fused, fused[1:], left, strict=False):  # the last one counts what it emits
             operator.ctx.metrics.records_out += count
             behind.ctx.metrics.records_in += count
-        if names is not None and set(kinds) == {"filter"}:
-            values = named_rows(names, values)
+        if lean is not None and only_filters:
+            values = named_rows(lean.names, values)
         fused[-1].emit(values, stamps)
-
-    def _records(self, block: Block, readers: list[Callable[[Any], Any]]) -> tuple[Rows, list[str] | None]:
-        """The records, and the names of Rows that are tuples for now: those who get them cannot tell."""
-        if isinstance(block, Columns) and makes_rows(block.batch, self.input_type):
-            width = block.batch.num_columns
-            if all(reads_by_position(reader, width) for reader in readers):
-                return to_tuples(block, self.input_type)
-        return to_rows(block, self.input_type), None
 
     @staticmethod
     def _readers(kinds: tuple[Kind, ...]) -> int:
         """So many functions get the records as they came: filters, and the first that makes something else of them."""
         return next((place for place, kind in enumerate(kinds) if kind != "filter"), len(kinds)) + 1
 
-    def _failed(self, names: list[str] | None, place: int, error: Exception, value: Any) -> None:
+    def _failed(self, lean: LeanRows | None, block: Block, place: int, error: Exception, value: Any) -> None:
         operator = self.fused[place]
-        if names is not None and place < self._readers(tuple([one.kind for one in self.fused])):
-            value = named_rows(names, [value])[0]
+        if place < self._readers(tuple([one.kind for one in self.fused])):
+            value = shown(lean, block, self.input_type, value)
         operator.fail(error, operator.method, value, has_record=True)
+
+
+def _plain(kinds: tuple[Kind, ...], functions: list[Callable[[Any], Any]], first: bool) -> tuple[bool, ...]:
+    """Of the records, and of what each function gives, whether it surely cannot be changed; `first`: whether the records cannot."""
+    plain = [first]
+    for kind, function in zip(kinds, functions, strict=True):
+        plain.append(plain[-1] and (kind == "filter" or (kind == "map" and gives_plain(function))))
+    return tuple(plain)
 
 
 class MapOperator(ElementwiseOperator):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
 from typing import Any, TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
@@ -26,15 +25,14 @@ from penstock.functions import (
 from penstock.functions.base import TimeDomain, TimerService
 from penstock.functions.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState
 from penstock.operators.base import OperatorContext
-from penstock.operators.keyed import TimedOperator, timestamp_of
+from penstock.operators.keyed import Calls, TimedOperator, timestamp_of
+from penstock.operators.keyed_records import keyed_records
+from penstock.operators.lean_rows import Reader
 from penstock.records import Block
-from penstock.records.convert import to_rows
-from penstock.state.backend import NO_KEY
 from penstock.state.keys import user_key
 from penstock.state.operator_state import ReadableBroadcast, WritableBroadcast
 
 Selector: TypeAlias = Callable[[Any], Any]
-Call: TypeAlias = Callable[[Any], Iterable[Any] | None]
 
 
 class TwoInputOperator(TimedOperator):
@@ -62,26 +60,14 @@ class TwoInputOperator(TimedOperator):
     context: Any  # of records, and of timers if there are any
 
     @abstractmethod
-    def call(self, input: int) -> tuple[str, Call]:
-        """The function that takes the records of an input, and its name for errors."""
+    def calls(self, input: int) -> tuple[Calls, Reader | None]:
+        """The function that takes the records of an input; and who reads them, if that is the user's function alone."""
 
     def process(self, input: int, block: Block) -> None:
-        rows = to_rows(block, self.input_types[input])
-        self.ctx.metrics.records_in += len(rows)
-        state, collector, selector = self.ctx.state, self.collector, self.selectors[input]
-        name, call = self.call(input)
+        selector, kind = self.selectors[input], self.input_types[input]
+        calls, reader = self.calls(input)
         self._domain = TimeDomain.EVENT_TIME
-        stamps: Iterable[int | None] = repeat(None) if rows.timestamps is None else rows.timestamps
-        value: Any = None
-        try:
-            for value, timestamp in zip(rows.values, stamps):  # noqa: B905 - one of them may be endless
-                state.current_key = NO_KEY if selector is None else selector(value)
-                self._timestamp = timestamp
-                collector.take(call(value), timestamp)
-        except Exception as error:
-            self.fail(error, name, value, has_record=True)
-        state.current_key = NO_KEY
-        collector.flush()
+        self.call_for_each(calls, keyed_records(block, kind, selector, reader), selector, block, kind)
 
     def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
         self._timestamp, self._domain = timestamp, domain
@@ -94,21 +80,22 @@ class TwoInputOperator(TimedOperator):
 class CoMapOperator(TwoInputOperator):
     """One result for each record; None is dropped, as in PyFlink."""
 
-    def call(self, input: int) -> tuple[str, Call]:
+    def calls(self, input: int) -> tuple[Calls, Reader | None]:
         function = self.function.map1 if input == 0 else self.function.map2
 
-        def results(value: Any) -> Iterable[Any]:
+        def results(value: Any, _: Any) -> Iterable[Any]:
             result = function(value)
             return () if result is None else (result,)
 
-        return f"map{input + 1}", results
+        return Calls(f"map{input + 1}", results, None, self), Reader(function)
 
 
 class CoFlatMapOperator(TwoInputOperator):
     """Runs a CoFlatMapFunction."""
 
-    def call(self, input: int) -> tuple[str, Call]:
-        return f"flat_map{input + 1}", self.function.flat_map1 if input == 0 else self.function.flat_map2
+    def calls(self, input: int) -> tuple[Calls, Reader | None]:
+        function = self.function.flat_map1 if input == 0 else self.function.flat_map2
+        return Calls(f"flat_map{input + 1}", lambda value, _: function(value), None, self), Reader(function)
 
 
 class CoProcessContext(KeyedCoProcessFunction.OnTimerContext, CoProcessFunction.Context):
@@ -137,10 +124,9 @@ class CoProcessOperator(TwoInputOperator):
         super().setup(ctx)
         self.context = CoProcessContext(self)
 
-    def call(self, input: int) -> tuple[str, Call]:
+    def calls(self, input: int) -> tuple[Calls, Reader | None]:
         process = self.function.process_element1 if input == 0 else self.function.process_element2
-        context = self.context
-        return f"process_element{input + 1}", lambda value: process(value, context)
+        return Calls(f"process_element{input + 1}", process, self.context, self), Reader(process, 2)
 
 
 class _Clocks:
@@ -210,9 +196,9 @@ class BroadcastOperator(TwoInputOperator):
             )
         return self.ctx.state.broadcast_map(descriptor.name)
 
-    def call(self, input: int) -> tuple[str, Call]:
+    def calls(self, input: int) -> tuple[Calls, Reader | None]:
         if input == 0:
-            process, data = self.function.process_element, self.context
-            return "process_element", lambda value: process(value, data)
-        process_broadcast, side = self.function.process_broadcast_element, self._broadcast_side
-        return "process_broadcast_element", lambda value: process_broadcast(value, side)
+            process = self.function.process_element
+            return Calls("process_element", process, self.context, self), Reader(process, 2)
+        process = self.function.process_broadcast_element
+        return Calls("process_broadcast_element", process, self._broadcast_side, self), Reader(process, 2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -99,7 +101,7 @@ def to_rows(block: Block, type_info: TypeInformation | None = None) -> Rows:
     elif makes_rows(block.batch, type_info):
         values = named_rows(names, zip(*columns, strict=True))
     else:
-        values = columns[0]
+        values = list(columns[0])
     return Rows(values, _stamps(block))
 
 
@@ -110,20 +112,69 @@ def makes_rows(batch: pa.RecordBatch, type_info: TypeInformation | None) -> bool
     return type_info is None or isinstance(type_info, RowTypeInfo) or batch.num_columns != 1
 
 
-def to_tuples(block: Columns, type_info: TypeInformation | None) -> tuple[Rows, list[str]]:
-    """Tuples in the place of Rows (`makes_rows`), and the names that the Rows would have: `named_rows` makes them."""
-    names, columns = _python_columns(block.batch, type_info)
-    return Rows(list(zip(*columns, strict=True)), _stamps(block)), names
+def names_of_rows(batch: pa.RecordBatch, type_info: TypeInformation | None) -> list[str]:
+    """The names of the fields that Rows of these columns have."""
+    declared = _declared_fields(batch, type_info)
+    return list(batch.schema.names) if declared is None else declared.get_field_names()
 
 
-def _python_columns(batch: pa.RecordBatch, type_info: TypeInformation | None) -> tuple[list[str], list[list[Any]]]:
-    names = list(batch.schema.names)
-    if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
+def to_tuples(
+    block: Columns, type_info: TypeInformation | None, positions: Collection[int], *, by_name: bool = False
+) -> Rows:
+    """Tuples in the place of Rows (`makes_rows`), whose fields have names if these are read `by_name`. Only the fields at these
+    positions have their values."""
+    names, columns = _python_columns(block.batch, type_info, positions)
+    fields = zip(*columns, strict=True)
+    if not by_name:
+        return Rows(list(fields), _stamps(block))
+    return Rows(list(map(tuple.__new__, repeat(_named_tuple(tuple(names))), fields)), _stamps(block))
+
+
+@lru_cache(1_000)
+def _named_tuple(names: tuple[str, ...]) -> Any:
+    return namedtuple("Record", names, rename=True)
+
+
+def cannot_change(batch: pa.RecordBatch, type_info: TypeInformation | None, positions: Iterable[int]) -> bool:
+    """Whether the values of these columns are surely numbers, texts or bytes."""
+    kinds = [batch.schema.field(position).type for position in positions]
+    return _declared_fields(batch, type_info) is None and all(
+        any(is_kind(kind) for is_kind in _PLAIN) for kind in kinds
+    )
+
+
+_PLAIN: Final = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+)
+
+
+def _declared_fields(batch: pa.RecordBatch, type_info: TypeInformation | None) -> RowTypeInfo | TupleTypeInfo | None:
+    """The type, if values of its fields are others than those of the columns."""
+    if isinstance(type_info, RowTypeInfo | TupleTypeInfo):
         types = type_info.get_field_types()
-        if len(types) == len(names) and any(t.need_conversion() for t in types):
-            declared = zip(batch.columns, types, strict=True)
-            return type_info.get_field_names(), [_declared_values(column, kind) for column, kind in declared]
-    return names, [_declared_values(column, type_of_arrow(column.type)) for column in batch.columns]
+        if len(types) == batch.num_columns and any(t.need_conversion() for t in types):
+            return type_info
+    return None
+
+
+def _python_columns(
+    batch: pa.RecordBatch, type_info: TypeInformation | None, positions: Collection[int] | None = None
+) -> tuple[list[str], list[Iterable[Any]]]:
+    """The names and the values of the columns; None for each value of one at no position that is asked for."""
+    declared = _declared_fields(batch, type_info)
+    kinds = [type_of_arrow(kind) for kind in batch.schema.types] if declared is None else declared.get_field_types()
+    columns: list[Iterable[Any]] = [
+        _declared_values(batch.column(at), kind)
+        if positions is None or at in positions
+        else repeat(None, batch.num_rows)
+        for at, kind in enumerate(kinds)
+    ]
+    return names_of_rows(batch, type_info), columns
 
 
 def _stamps(block: Columns) -> list[int | None] | None:

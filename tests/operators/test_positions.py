@@ -1,20 +1,26 @@
-"""Which functions are known to read their record by constant positions alone: only those that cannot tell a Row from a tuple."""
+"""Which functions are known to read nothing but fields of their record: only those that cannot tell a Row from a tuple."""
 
 from __future__ import annotations
 
 import functools
+import inspect
+import math
 import operator
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from penstock.common import Row
+from penstock.common.values import is_immutable
 from penstock.datastream.functions import MapFunction
-from penstock.operators.positions import reads_by_position
+from penstock.operators.positions import fields_read, gives_plain
 
+NAMES = ("key", "amount")
 LIMIT = 3
 held: list[Any] = []
+shown = inspect.stack
 
 
 class Adds(MapFunction):
@@ -114,13 +120,56 @@ def matches(row: Any) -> Any:
     return row[0]
 
 
+def of_a_function_inside(row: Any) -> Any:
+    amount = row.amount
+    return max(range(3), key=lambda number: (number == amount, -number)), [amount + n for n in range(2)]
+
+
+def counts(row: Any) -> Any:
+    total = 0
+    for number in (row.key, row[1]):
+        total += twice(number)
+    return total
+
+
+def twice(number: int) -> int:
+    return number * 2
+
+
+def captures(row: Any) -> Any:
+    return [number for number in range(3) if number < row[0]] and (lambda: row)()
+
+
+def sets_a_name(row: Any) -> Any:
+    row.key = 5
+    return row.key
+
+
+def adds_to_a_name(row: Any) -> Any:
+    row.key += 1
+    return row.key
+
+
+class Lean(NamedTuple):
+    key: Any
+    amount: Any
+
+
 async def later(row: Any) -> Any:
     return row[0]
 
 
-def of_closure() -> Callable[[Any], Any]:
-    limit = 3
-    return lambda row: row[0] * limit
+def of_closure(limit: Any = 3) -> Callable[[Any], Any]:
+    return lambda row: (row[0], limit)
+
+
+def of_a_closure_without_a_value() -> Callable[[Any], Any]:
+    def function(row: Any) -> Any:
+        return row[0] * limit
+
+    if held:
+        limit = 3
+    return function
 
 
 def shadowed() -> Callable[[Any], Any]:
@@ -144,12 +193,34 @@ YES: dict[str, Callable[[Any], Any]] = {
     "a method": Adds().map,
     "statements": branches,
     "a generator": yields,
+    "names": lambda row: (row.key, row.amount * 2),
+    "a name and a position": lambda row: row.key + row[1],
+    "a method of a field with a name": lambda row: row.key.bit_length(),
+    "a closure": of_closure(),
+    "a global": lambda row: row[0] * LIMIT,
+    "a method of a global": lambda row: held.append(row[0]),
+    "a function of the user's": counts,
+    "a function inside": of_a_function_inside,
+    "a module": lambda row: math.floor(row.amount / 3),
 }
 NO: dict[str, Callable[[Any], Any]] = {
     "the record": lambda row: row,
     "the record in a tuple": lambda row: (row, row[0]),
     "a name": lambda row: row["key"],
-    "an attribute": lambda row: row.key,
+    "a name that it does not have": lambda row: row.price,
+    "a name that all rows have": lambda row: row._values,
+    "a method of it": lambda row: row.as_dict(),
+    "a method of it that is not called": lambda row: row.as_dict,
+    "its class": lambda row: row.__class__,
+    "setting a name": sets_a_name,
+    "adding to a name": adds_to_a_name,
+    "a function inside that has it": captures,
+    "a global that sees more": lambda row: (row[0], shown(1)),
+    "a module that sees more": lambda row: (row[0], sys._getframe().f_locals),
+    "a closure that sees more": of_closure(locals),
+    "a closure that sees frames": of_closure(sys._getframe),
+    "a closure without a value": of_a_closure_without_a_value(),
+    "a global that is not there": lambda row: row[0] * nobody,  # type: ignore[name-defined]  # noqa: F821
     "beyond the last": lambda row: row[2],
     "before the first": lambda row: row[-3],
     "a truth value": lambda row: row[True],
@@ -181,9 +252,6 @@ NO: dict[str, Callable[[Any], Any]] = {
     "catching": catches,
     "matching": matches,
     "a coroutine": later,
-    "a closure": of_closure(),
-    "a global": lambda row: row[0] * LIMIT,
-    "a method of a global": lambda row: held.append(row[0]),
     "a method that hands it on": Hands().map,
     "a method that keeps it": Keeps().map,
     "no function of Python's": operator.itemgetter(0),
@@ -192,11 +260,17 @@ NO: dict[str, Callable[[Any], Any]] = {
 }
 
 
+RECORDS = [(1, 2), (6, 3), (0, 9), (3, 0)]
+
+
 @pytest.mark.parametrize("what", YES)
-def test_a_function_that_reads_by_position_alone_gives_the_same_for_a_row_and_a_tuple(what: str) -> None:
-    assert reads_by_position(YES[what], 2)
-    for record in [(1, 2), (6, 3), (0, 9), (3, 0)]:
-        assert _value(YES[what], record) == _value(YES[what], Row(*record))
+def test_a_function_that_reads_fields_alone_gives_the_same_for_a_row_and_a_tuple(what: str) -> None:
+    found = fields_read(YES[what], NAMES)
+    assert found is not None
+    for record in RECORDS:
+        read = [field if at in found.positions else None for at, field in enumerate(record)]
+        lean = Lean(*read) if found.by_name else tuple(read)
+        assert _value(YES[what], lean) == _value(YES[what], Row(key=record[0], amount=record[1]))
 
 
 def _value(function: Callable[[Any], Any], record: Any) -> Any:
@@ -208,18 +282,84 @@ def _value(function: Callable[[Any], Any], record: Any) -> Any:
 
 
 @pytest.mark.parametrize("what", NO)
-def test_what_is_not_surely_reading_by_position_does_not_count_as_it(what: str) -> None:
-    assert not reads_by_position(NO[what], 2)
+def test_what_is_not_surely_reading_fields_does_not_count_as_it(what: str) -> None:
+    assert fields_read(NO[what], NAMES) is None
+
+
+def test_what_is_read_is_known_by_position() -> None:
+    functions: list[Callable[[Any], Any]] = [lambda row: row[-1], lambda row: row.key, lambda row: 1, branches]
+    found = [fields_read(function, NAMES) for function in functions]
+    assert [one and (sorted(one.positions), one.by_name) for one in found] == [
+        ([1], False),
+        ([0], True),
+        ([], False),
+        ([0, 1], False),
+    ]
 
 
 def test_positions_are_compared_with_the_width_of_the_rows() -> None:
-    assert [reads_by_position(lambda row: row[2], width) for width in (0, 2, 3)] == [False, False, True]
-    assert [reads_by_position(lambda row: row[-3], width) for width in (0, 2, 3)] == [False, False, True]
+    for function in (lambda row: row[2], lambda row: row[-3]):
+        assert [fields_read(function, "abc"[:width]) is not None for width in (0, 2, 3)] == [False, False, True]
+
+
+def test_of_fields_of_one_name_the_first_is_read() -> None:
+    found = fields_read(lambda row: row.a, ["b", "a", "a"])
+    assert found is not None
+    assert found.positions == {1}
+
+
+def test_a_global_is_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fields_read(counts, NAMES) is not None
+    monkeypatch.setitem(globals(), "twice", locals)
+    assert fields_read(counts, NAMES) is None
 
 
 def test_an_instruction_that_is_not_known_is_none_that_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.operators import positions
 
     monkeypatch.setattr(positions, "_OF_OTHERS", positions._OF_OTHERS - {"BINARY_OP"})
-    assert reads_by_position(lambda row: row[0], 1)
-    assert not reads_by_position(lambda row: row[0] + 1, 1)
+    assert fields_read(lambda row: row[0], NAMES)
+    assert not fields_read(lambda row: row[0] + 1, NAMES)
+
+
+PLAIN: dict[str, Callable[[Any], Any]] = {
+    "a tuple of fields": lambda row: (row[0], row[1] * 2),
+    "names": lambda row: (row.key, -row.amount),
+    "a comparison": lambda row: row[1] % 4 == 0,
+    "the record": lambda row: row,
+    "a choice": lambda row: row[0] if row[1] else None,
+    "a text": lambda row: f"{row[0]:>5}-{row[1]!r}",
+    "functions of Python's": lambda row: (max(row[0], abs(row[1])), str(row[0]), round(row[0] / 3, 1), int),
+    "tuples in it": lambda row: (1, (row[0], (2, row[1]))),
+    "membership": lambda row: row[0] in {1, 2},
+}
+CHANGEABLE: dict[str, Callable[[Any], Any]] = {
+    "a list": lambda row: [row[0]],
+    "a list in a tuple": lambda row: (1, [row[0]]),
+    "a dict": lambda row: {"a": row[0]},
+    "a set": lambda row: {row[0]},
+    "what a method gives": lambda row: str(row[0]).split(),
+    "another function of Python's": lambda row: sorted((row[0], 2)),
+    "a global": lambda row: (row[0], held),
+    "a closure": of_closure([]),
+    "a function of the user's": counts,
+    "a name that is Python's no more": shadowed(),
+    "a default": takes_a_factor,
+    "a generator": yields,
+    "a method": Adds().map,
+    "a function inside": lambda row: lambda: 1,
+    "a coroutine": later,
+    "no function of Python's": operator.itemgetter(0),
+}
+
+
+@pytest.mark.parametrize("what", PLAIN)
+def test_what_cannot_be_changed_is_known_not_to_be(what: str) -> None:
+    assert gives_plain(PLAIN[what])
+    for record in RECORDS:
+        assert is_immutable(PLAIN[what](Lean(*record)))
+
+
+@pytest.mark.parametrize("what", CHANGEABLE)
+def test_what_may_be_changed_is_not_known_to_be_otherwise(what: str) -> None:
+    assert not gives_plain(CHANGEABLE[what])
