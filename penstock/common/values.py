@@ -81,11 +81,14 @@ def _itself(value: Any) -> Any:
 
 
 def _tuple(value: Any) -> Any:
-    if _are_values(value):
-        return value
-    if sum(not is_immutable(item) for item in value) > 1:  # they may be one object, which a copy through pickle knows
-        return _deep(value)
-    return tuple([own(item) for item in value])
+    place = None  # of the only item that can be changed
+    for at, item in enumerate(value):
+        kind = type(item)
+        if kind not in ATOMS and (kind is list or kind is dict or not is_immutable(item)):
+            if place is not None:  # two may be one object, which a copy through pickle knows
+                return _deep(value)
+            place = at
+    return value if place is None else (*value[:place], own(value[place]), *value[place + 1 :])
 
 
 def _named_tuple(value: Any) -> Any:
@@ -96,7 +99,7 @@ def _named_tuple(value: Any) -> Any:
 
 
 def _list(value: Any) -> Any:
-    return value.copy() if _are_values(value) else _deep(value)
+    return value.copy() if ATOMS.issuperset(map(type, value)) or _are_values(value) else _deep(value)
 
 
 def _dict(value: Any) -> Any:

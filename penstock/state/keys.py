@@ -111,7 +111,10 @@ PLAIN_KEYS: Final = frozenset(
 
 def normal_key(key: Any) -> Any:
     """The form of a key that state tables and routers compare."""
-    return key if type(key) in PLAIN_KEYS else _rebuilt(key, _normal_float)
+    kind = type(key)
+    if kind in PLAIN_KEYS or (kind is tuple and PLAIN_KEYS.issuperset(map(type, key))):
+        return key
+    return _rebuilt(key, _normal_float)
 
 
 def user_key(key: Any) -> Any:

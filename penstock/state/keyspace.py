@@ -223,6 +223,20 @@ class NestedMaps(MutableMapping[Any, Any]):
             self._changed(flat)
         entries[flat[1]] = value
 
+    def update(self, changes: Any) -> None:  # type: ignore[override]
+        """Sets many at once, of a mapping or pairs: an epoch's changes."""
+        maps, orders = self._maps, self._orders
+        for flat, value in changes.items() if isinstance(changes, Mapping) else changes:
+            entry, key = flat
+            entries = maps.get(entry)
+            if entries is None:
+                entries = maps[entry] = {}
+            if key not in entries:
+                self._count += 1
+                if orders:
+                    self._changed(flat)
+            entries[key] = value
+
     def __delitem__(self, flat: Any) -> None:
         entries = self._maps[flat[0]]
         del entries[flat[1]]

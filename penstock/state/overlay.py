@@ -163,7 +163,11 @@ class MapTable(OverlayTable):
 
     def put(self, key: Any, value: Any) -> None:
         self.overlay[key] = value
-        self._touched.setdefault(key[0], {})[key[1]] = None
+        entry, map_key = key
+        touched = self._touched.get(entry)
+        if touched is None:
+            touched = self._touched[entry] = {}
+        touched[map_key] = None
 
     def delete(self, key: Any) -> None:
         super().delete(key)

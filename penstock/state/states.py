@@ -15,7 +15,7 @@ from penstock.common.values import ATOMS, own, own_all, take
 from penstock.functions import AggregateFunction, ReduceFunction
 from penstock.functions.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.state.backend import NO_KEY, OperatorState
-from penstock.state.keys import normal_key, user_key
+from penstock.state.keys import PLAIN_KEYS, normal_key, user_key
 from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING, TOMBSTONE, MapTable, OverlayTable
 
@@ -120,14 +120,25 @@ class KeyedMapState(_Handle, MapState[Any, Any]):
         self._table.clear(self._entry())
 
     def get(self, key: Any) -> Any:
-        value = self._table.read((self._entry(), normal_key(key)))
-        return None if value is MISSING else value
+        # As `OverlayTable.read`, without its calls: most jobs with a map ask it for every record.
+        table = self._table
+        flat = (self._entry(), key if type(key) in PLAIN_KEYS else normal_key(key))
+        value = table.overlay.get(flat, MISSING)
+        if type(value) in ATOMS:
+            return value
+        if value is MISSING:
+            value = table.base.get(flat, MISSING)
+            if type(value) in ATOMS:
+                return value
+            return None if value is MISSING else table.own(value)
+        return None if value is TOMBSTONE else own(value)
 
     def contains(self, key: Any) -> bool:
         return self._table.peek((self._entry(), normal_key(key))) is not MISSING
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put((self._entry(), normal_key(key)), own(value))
+        entry, key = self._entry(), key if type(key) in PLAIN_KEYS else normal_key(key)
+        self._table.put((entry, key), value if type(value) in ATOMS else own(value))
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
