@@ -7,14 +7,14 @@ nor window object for an element: contents are gathered in one plain dict per wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.common.values import ATOMS, own
 from penstock.functions.window import EventTimeTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.functions.window.windows import TimeWindow, last_timestamp
-from penstock.operators.window_context import ALL_KEY
+from penstock.operators.keyed_records import ASK
 from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING, OverlayTable
 
@@ -42,30 +42,41 @@ class AlignedWindows:
         self._slide: int = getattr(assigner, "_slide", self._size)
         self._offset: int = assigner._offset
         self._lateness = operator.allowed_lateness
-        self._open: dict[int, dict[Any, Any]] = {}  # during one block: window start → key → contents
+        # During one block: window start → key → contents; what errors show; whether no record can be changed.
+        self._open: dict[int, dict[Any, Any]] = {}
+        self._show: Callable[[Any], Any] = lambda value: value
+        self._plain = False
 
-    def process(self, values: list[Any], stamps: Sequence[int]) -> None:
-        """Puts records of the current key into their windows."""
-        self._open = {}
+    def process(
+        self,
+        values: list[Any],
+        stamps: Sequence[int],
+        keys: Iterable[Any],
+        show: Callable[[Any], Any],
+        *,
+        plain: bool,
+    ) -> None:
+        """Puts records into their windows; for a key that is ASK the selector is asked. `show` gives what an error shows of one;
+        `plain`: none of them can be changed."""
+        self._open, self._show, self._plain = {}, show, plain
         if self._size == self._slide:
-            self._tumbling(values, stamps)
+            self._tumbling(values, stamps, keys)
         else:
-            self._sliding(values, stamps)
+            self._sliding(values, stamps, keys)
         self._store()
 
-    def _tumbling(self, values: list[Any], stamps: Sequence[int]) -> None:
+    def _tumbling(self, values: list[Any], stamps: Sequence[int], keys: Iterable[Any]) -> None:
         operator, opened = self._operator, self._open
         size, offset, selector = self._size, self._offset, operator.selector
         first, add = self._contents.first, self._contents.adder()
         value: Any = None
-        key: Any = ALL_KEY
         try:
-            for value, timestamp in zip(values, stamps, strict=True):
+            for value, timestamp, key in zip(values, stamps, keys):  # noqa: B905 - keys may be endless
                 start = timestamp - (timestamp - offset) % size
                 pane = opened.get(start)
                 if pane is None:
                     pane = self._open_pane(start)
-                if selector is not None:
+                if key is ASK and selector is not None:
                     key = selector(value)
                 if pane is _NOT_OPEN:
                     self._one_by_one(value, timestamp, key)
@@ -75,21 +86,20 @@ class AlignedWindows:
                     current = self._load(key, start)
                 pane[key] = first(value) if current is MISSING else add(current, value)
         except Exception as error:
-            operator.fail(error, "window", value, has_record=True)
+            operator.fail(error, "window", self._show(value), has_record=True)
 
-    def _sliding(self, values: list[Any], stamps: Sequence[int]) -> None:
+    def _sliding(self, values: list[Any], stamps: Sequence[int], keys: Iterable[Any]) -> None:
         operator, opened = self._operator, self._open
         size, slide, offset, selector = self._size, self._slide, self._offset, operator.selector
-        first, add = self._contents.first, self._contents.adder()
+        first, add, all_plain = self._contents.first, self._contents.adder(), self._plain
         value: Any = None
-        key: Any = ALL_KEY
         try:
-            for value, timestamp in zip(values, stamps, strict=True):
+            for value, timestamp, key in zip(values, stamps, keys):  # noqa: B905 - keys may be endless
                 last = timestamp - (timestamp - offset) % slide
-                if selector is not None:
+                if key is ASK and selector is not None:
                     key = selector(value)
                 closed = last <= timestamp - size  # between two windows
-                plain = type(value) in ATOMS
+                plain = all_plain or type(value) in ATOMS
                 for start in range(last, timestamp - size, -slide):
                     pane = opened.get(start)
                     if pane is None:
@@ -105,7 +115,7 @@ class AlignedWindows:
                 if closed:
                     self._one_by_one(value, timestamp, key)
         except Exception as error:
-            operator.fail(error, "window", value, has_record=True)
+            operator.fail(error, "window", self._show(value), has_record=True)
 
     def _open_pane(self, start: int) -> dict[Any, Any]:
         # Windows that reach down to the smallest long could take "no timestamp" for one: the general path refuses it.

@@ -15,13 +15,13 @@ from penstock.functions import KeyedProcessFunction, ProcessFunction, ReduceFunc
 from penstock.functions.base import TimeDomain, TimerService
 from penstock.functions.process import OutputTag
 from penstock.operators.base import Operator, OperatorContext
-from penstock.operators.keyed_records import KeyedRecords, keyed_records
+from penstock.operators.keyed_records import ASK, KeyedRecords, keyed_records
 from penstock.operators.lean_rows import Reader, shown
 from penstock.operators.runtime_context import OperatorTimerService
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.simple import FunctionOperator
 from penstock.records import Block, Rows
-from penstock.records.convert import has_single_floats, to_rows
+from penstock.records.convert import has_single_floats
 from penstock.records.sizes import FIRST_LOOK, next_look
 from penstock.records.typed import Typed
 from penstock.state.backend import NO_KEY
@@ -265,7 +265,7 @@ class ProcessOperator(TimedOperator):
 
     def process(self, input: int, block: Block) -> None:
         function, context = self.function.process_element, self.context
-        records = keyed_records(block, self.input_type, self.selector, Reader(function, 2))
+        records = keyed_records(block, self.input_type, self.selector, [Reader(function, 2)])
         context._domain = TimeDomain.EVENT_TIME
         self.call_for_each(
             Calls("process_element", function, context, context), records, self.selector, block, self.input_type
@@ -303,25 +303,26 @@ class KeyedReduceOperator(FunctionOperator):
         )
 
     def process(self, input: int, block: Block) -> None:
-        rows = to_rows(block, self.input_type)
+        rows, keys, _ = keyed_records(block, self.input_type, self.selector, None)
         self.ctx.metrics.records_in += len(rows)
         table = self.ctx.state.table("reduce", "reducing")
         reduce = self.function.reduce if isinstance(self.function, ReduceFunction) else self.function
         selector, state, as_declared = self.selector, self.ctx.state, self._as_declared
         out: list[Any] = []
+        given: Iterable[Any] = repeat(ASK) if keys is None else keys
         value: Any = None
         try:
-            for value in rows.values:
-                key = state.current_key = selector(value)
-                current = table.get(key)
+            for value, key in zip(rows.values, given):  # noqa: B905 - the second may be endless
+                entry = state.current_key = selector(value) if key is ASK else key
+                current = table.get(entry)
                 result = value if current is MISSING else as_declared(reduce(current, value))
                 if type(result) in ATOMS:
-                    table.overlay[key] = result
+                    table.overlay[entry] = result
                     out.append(result)
                     continue
                 emitted = own(result)
                 ours = emitted is result or result is current or result is value
-                table.overlay[key] = result if ours else own(result)
+                table.overlay[entry] = result if ours else own(result)
                 out.append(emitted)
         except Exception as error:
             self.fail(error, "reduce", value, has_record=True)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.functions import Function
-from penstock.operators.simple import FilterOperator, FlatMapOperator, FunctionOperator, MapOperator
-from penstock.records import Block
+from penstock.operators.keyed_records import keyed_records
+from penstock.operators.lean_rows import LeanRows, Reader
+from penstock.operators.simple import (
+    ElementwiseOperator,
+    FilterOperator,
+    FlatMapOperator,
+    FunctionOperator,
+    MapOperator,
+)
+from penstock.records import Block, Rows
 from penstock.state.backend import NO_KEY
 
 
-class KeyedElementwise(FunctionOperator):
+class KeyedElementwise(ElementwiseOperator):
     """Makes the key of each record the current one before the function is called with it."""
 
     def __init__(
@@ -21,14 +29,18 @@ class KeyedElementwise(FunctionOperator):
         super().__init__(function, input_type)
         self.selector = selector
 
-    def bound(self) -> Callable[[Any], Any]:
-        function, selector, state = super().bound(), self.selector, self.ctx.state
+    def _taken(
+        self, block: Block, function: Callable[[Any], Any], readers: list[Reader], *, whole: bool
+    ) -> tuple[Rows, LeanRows | None, Callable[[Any], Any]]:
+        rows, keys, lean = keyed_records(block, self.input_type, self.selector, readers, whole=whole)
+        state = self.ctx.state
+        coming: Iterator[Any] = map(self.selector, rows.values) if keys is None else iter(keys)
 
         def with_key(value: Any) -> Any:
-            state.current_key = selector(value)
+            state.current_key = next(coming)  # it is called once for each record, in order
             return function(value)
 
-        return with_key
+        return rows, lean, with_key
 
     def process(self, input: int, block: Block) -> None:
         super().process(input, block)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -16,6 +16,8 @@ from penstock.records import Block, Columns, Rows
 from penstock.records.convert import column_values, to_rows
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import normal_key
+
+ASK: Final = object()  # for who goes over records and keys together: ask the selector for the key of this one
 
 
 class KeyedRecords(NamedTuple):
@@ -28,15 +30,20 @@ class KeyedRecords(NamedTuple):
 
 
 def keyed_records(
-    block: Block, type_info: TypeInformation | None, selector: Callable[[Any], Any] | None, reader: Reader | None
+    block: Block,
+    type_info: TypeInformation | None,
+    selector: Callable[[Any], Any] | None,
+    readers: Sequence[Reader] | None,
+    *,
+    whole: bool = False,
 ) -> KeyedRecords:
-    """`reader` is who will get the records; None: it must be given Rows."""
+    """`readers` are who will get the records; None: they must be Rows. `whole`: with all their fields."""
     columns = _key_columns(block, selector)
     place = None if columns is None else _key_place(block, selector, columns)
     lean = None
-    if reader is not None:
-        readers = [reader] if selector is None or columns is not None else [reader, Reader(function_of(selector))]
-        lean = lean_rows(block, type_info, readers, also=() if place is None else (place,))
+    if readers is not None:
+        asked = [] if selector is None or columns is not None else [Reader(function_of(selector))]
+        lean = lean_rows(block, type_info, [*readers, *asked], also=() if place is None else (place,), whole=whole)
     rows = to_rows(block, type_info) if lean is None else lean.rows
     keys: Iterable[Any] | None = None
     if selector is None:

@@ -54,7 +54,7 @@ def lean_rows(
         positions |= found.positions
         by_name = by_name or found.by_name
     rows = to_tuples(block, type_info, positions, by_name=by_name)
-    return LeanRows(rows, names, cannot_change(block.batch, type_info, positions))
+    return LeanRows(rows, names, cannot_change(block.batch, positions))
 
 
 def shown(lean: LeanRows | None, block: Block, type_info: TypeInformation | None, value: Any) -> Any:

@@ -15,7 +15,7 @@ from penstock.operators.base import Operator
 from penstock.operators.fused import Kind, fused_loop
 from penstock.operators.lean_rows import LeanRows, Reader, lean_rows, shown
 from penstock.operators.positions import gives_plain
-from penstock.records import Block
+from penstock.records import Block, Rows
 from penstock.records.convert import named_rows, to_rows
 
 
@@ -53,8 +53,7 @@ class ElementwiseOperator(FunctionOperator):
         kinds, functions = tuple([operator.kind for operator in fused]), [operator.bound() for operator in fused]
         readers = [Reader(function) for function in functions[: self._readers(kinds)]]
         only_filters = set(kinds) == {"filter"}
-        lean = lean_rows(block, self.input_type, readers, whole=kinds[0] == "filter")
-        rows = to_rows(block, self.input_type) if lean is None else lean.rows
+        rows, lean, functions[0] = self._taken(block, functions[0], readers, whole=kinds[0] == "filter")
         self.ctx.metrics.records_in += len(rows)
         loop = fused_loop(kinds, rows.timestamps is not None, _plain(kinds, functions, lean is not None and lean.plain))
         values, stamps, left = loop(
@@ -71,6 +70,13 @@ class ElementwiseOperator(FunctionOperator):
         if lean is not None and only_filters:
             values = named_rows(lean.names, values)
         fused[-1].emit(values, stamps)
+
+    def _taken(
+        self, block: Block, function: Callable[[Any], Any], readers: list[Reader], *, whole: bool
+    ) -> tuple[Rows, LeanRows | None, Callable[[Any], Any]]:
+        """The records of a block, and what to call with each of them in the place of the first function."""
+        lean = lean_rows(block, self.input_type, readers, whole=whole)
+        return to_rows(block, self.input_type) if lean is None else lean.rows, lean, function
 
     @staticmethod
     def _readers(kinds: tuple[Kind, ...]) -> int:

@@ -67,7 +67,9 @@ class TwoInputOperator(TimedOperator):
         selector, kind = self.selectors[input], self.input_types[input]
         calls, reader = self.calls(input)
         self._domain = TimeDomain.EVENT_TIME
-        self.call_for_each(calls, keyed_records(block, kind, selector, reader), selector, block, kind)
+        self.call_for_each(
+            calls, keyed_records(block, kind, selector, None if reader is None else [reader]), selector, block, kind
+        )
 
     def on_timer(self, timestamp: int, namespace: Any, domain: TimeDomain) -> None:
         self._timestamp, self._domain = timestamp, domain

@@ -12,6 +12,8 @@ state, its timers, and one clean-up timer at `max_timestamp + allowed_lateness`,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
 from typing import Any, cast
 
 from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
@@ -35,6 +37,8 @@ from penstock.functions.window import (
 from penstock.operators.aligned_windows import AlignedWindows, is_aligned
 from penstock.operators.base import OperatorContext
 from penstock.operators.keyed import TimedOperator
+from penstock.operators.keyed_records import ASK, keyed_records
+from penstock.operators.lean_rows import shown
 from penstock.operators.merging_windows import WindowSets
 from penstock.operators.selectors import ColumnKeySelector
 from penstock.operators.window_contents import (
@@ -56,8 +60,7 @@ from penstock.operators.window_context import (
     described_windows,
     kind_of_windows,
 )
-from penstock.records import Block
-from penstock.records.convert import to_rows
+from penstock.records import Block, Columns
 from penstock.state.backend import NO_KEY
 from penstock.state.keys import user_key
 from penstock.state.list_table import ListTable
@@ -183,25 +186,33 @@ class WindowOperator(TimedOperator):
     # ---------------------------------------------------------------- elements
 
     def process(self, input: int, block: Block) -> None:
-        rows = to_rows(block, self.input_type)
+        # On the fast path a window's contents alone see the records, and errors, and who takes late ones.
+        in_time = isinstance(block, Columns) and block.timestamps is not None
+        readers = self.contents.readers() if self._aligned is not None and in_time and self.late_tag is None else None
+        rows, found, lean = keyed_records(block, self.input_type, self.selector, readers)
         self.ctx.metrics.records_in += len(rows)
+        keys: Iterable[Any] = repeat(ALL_KEY)
+        if self.selector is not None:
+            keys = repeat(ASK) if found is None else found
         stamps = rows.timestamps
         if self._aligned is not None and stamps is not None and None not in stamps:
-            self._aligned.process(rows.values, cast("list[int]", stamps))
+            show = partial(shown, lean, block, self.input_type)
+            plain = lean is not None and lean.plain
+            self._aligned.process(rows.values, cast("list[int]", stamps), keys, show, plain=plain)
         else:
-            self._process(rows.values, stamps or [None] * len(rows))
+            self._process(rows.values, stamps or [None] * len(rows), keys)
         self.ctx.state.current_key = NO_KEY
         self.collector.flush()
 
-    def _process(self, values: list[Any], stamps: list[int | None]) -> None:
+    def _process(self, values: list[Any], stamps: list[int | None], keys: Iterable[Any]) -> None:
         state, selector, assign = self.ctx.state, self.selector, self.assigner.assign_windows
         context = self._assigner_context
         add = self._add_merging if self.merging else self._add
         value: Any = None
         try:
-            for value, stamp in zip(values, stamps, strict=True):
+            for value, stamp, key in zip(values, stamps, keys):  # noqa: B905 - keys may be endless
                 timestamp = MIN_LONG_VALUE if stamp is None else stamp
-                state.current_key = ALL_KEY if selector is None else selector(value)
+                state.current_key = selector(value) if key is ASK and selector is not None else key
                 taken = False
                 for index, window in enumerate(assign(value, timestamp, context)):
                     mine = own(value) if index else value  # to each window its own

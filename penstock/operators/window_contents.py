@@ -15,6 +15,7 @@ from penstock.common.values import ATOMS, own, own_all
 from penstock.errors import JobDefinitionError
 from penstock.functions import AggregateFunction, ReduceFunction
 from penstock.functions.window.evictors import Evictor, TimestampedValue
+from penstock.operators.lean_rows import Reader
 from penstock.state.list_table import ListTable
 from penstock.state.overlay import MISSING, OverlayTable
 from penstock.state.specification import PartialName
@@ -55,6 +56,10 @@ class WindowContents(ABC):
     def adder(self) -> Callable[[Any, Any], Any]:
         """`add` with as few calls in between as can be: for loops over many records."""
         return self.add
+
+    def readers(self) -> Sequence[Reader] | None:
+        """The functions that get the records of `first` and `add`; None: the records themselves are kept."""
+        return None
 
     @abstractmethod
     def merge(self, current: Any, other: Any) -> Any:
@@ -152,6 +157,9 @@ class AggregateContents(WindowContents):
     def add(self, current: Any, value: Any) -> Any:
         result = self.function.add(value, current)
         return result if type(result) in ATOMS or result is current else own(result)
+
+    def readers(self) -> Sequence[Reader]:
+        return (Reader(self.function.add, 2),)
 
     def merge(self, current: Any, other: Any) -> Any:
         return own(self.function.merge(current, other))

@@ -135,12 +135,10 @@ def _named_tuple(names: tuple[str, ...]) -> Any:
     return namedtuple("Record", names, rename=True)
 
 
-def cannot_change(batch: pa.RecordBatch, type_info: TypeInformation | None, positions: Iterable[int]) -> bool:
+def cannot_change(batch: pa.RecordBatch, positions: Iterable[int]) -> bool:
     """Whether the values of these columns are surely numbers, texts or bytes."""
     kinds = [batch.schema.field(position).type for position in positions]
-    return _declared_fields(batch, type_info) is None and all(
-        any(is_kind(kind) for is_kind in _PLAIN) for kind in kinds
-    )
+    return all(any(is_kind(kind) for is_kind in _PLAIN) for kind in kinds)
 
 
 _PLAIN: Final = (

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.common import Row, Types
+from penstock.common import Row, Time, Types
 from penstock.datastream import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -19,14 +19,25 @@ from penstock.datastream import (
     OutputTag,
     ProcessFunction,
 )
-from penstock.datastream.functions import KeyedProcessFunction
+from penstock.datastream.functions import (
+    AggregateFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessWindowFunction,
+)
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
-from penstock.errors import UserFunctionError
+from penstock.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from penstock.errors import PenstockError, UserFunctionError
 from penstock.operators.base import Operator
-from penstock.operators.keyed import ProcessOperator
+from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
+from penstock.operators.keyed_elementwise import KeyedFilterOperator, KeyedFlatMapOperator, KeyedMapOperator
 from penstock.operators.lean_rows import Reader, lean_rows, shown
 from penstock.operators.selectors import key_selector
 from penstock.operators.two_inputs import CoFlatMapOperator, CoMapOperator, CoProcessOperator
+from penstock.operators.window import WindowOperator
+from penstock.operators.window_contents import AggregateContents, ListContents
 from penstock.records import Columns, Rows
 from penstock.records.convert import to_columns, to_rows
 from penstock.testing import OperatorHarness
@@ -106,7 +117,7 @@ def outcome(operator: Operator, blocks: Iterable[tuple[int, Any]]) -> list[Any]:
     with OperatorHarness(operator, block_size=7) as harness:
         for number, (input, block) in enumerate(blocks):
             harness.push_block(block, input=input)
-            harness.advance_watermark(number * 10)
+            harness.advance_watermark(number * 30)
         harness.end_input()
         counts = (harness.metrics.records_in, harness.metrics.records_out)
         return [counts, *map(repr, harness.records()), *map(repr, harness.side_records(LATE))]
@@ -192,6 +203,159 @@ def test_two_inputs_give_for_columns_what_they_give_for_rows(function: str, sele
     ]
     assert found[0] == found[1]
     assert len(found[0]) > 20
+
+
+class Counts(MapFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.LONG()))
+
+    def map(self, value: Any) -> Any:
+        seen = (self.seen.value() or 0) + value.count
+        self.seen.update(seen)
+        return value.note, value[3], seen
+
+
+class CountsMany(FlatMapFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.seen = runtime_context.get_list_state(ListStateDescriptor("seen"))
+
+    def flat_map(self, value: Any) -> Iterator[Any]:
+        self.seen.add(value.tags)
+        yield value, len(list(self.seen.get()))
+        yield value.key
+
+
+class Distinct(FilterFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.BOOLEAN()))
+
+    def filter(self, value: Any) -> bool:
+        seen = self.seen.value()
+        self.seen.update(True)
+        return not seen or value.count > 6
+
+
+def larger(first: Any, second: Any) -> Any:
+    return first if first.count > second.count else second
+
+
+def windows(assigner: Any, contents: Any = None, **options: Any) -> Callable[[Any], Operator]:
+    held = ListContents() if contents is None else contents
+    return lambda key: WindowOperator(selector=key, assigner=assigner, contents=held, function=Lists(), **options)
+
+
+class Gathers(AggregateFunction):
+    """Keeps lists of the records, and changes them."""
+
+    @classmethod
+    def contents(cls) -> AggregateContents:
+        return AggregateContents(cls())
+
+    def create_accumulator(self) -> list[Any]:
+        return []
+
+    def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
+        tags = value.tags
+        if tags is not None:
+            tags.append(value.count)
+        accumulator.append(tags)
+        return accumulator
+
+    def get_result(self, accumulator: list[Any]) -> list[Any]:
+        return accumulator
+
+    def merge(self, acc_a: list[Any], acc_b: list[Any]) -> list[Any]:
+        return acc_a + acc_b
+
+
+class Sums(Gathers):
+    def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
+        return [*accumulator, value.count + value[1]]
+
+
+class Lists(ProcessWindowFunction[Any, Any, Any, Any]):
+    def process(self, key: Any, context: Any, elements: Iterable[Any]) -> Iterator[Any]:
+        yield repr(key), str(context.window()), list(elements)
+
+
+TWENTY = Time.milliseconds(20)
+KEYED: dict[str, Callable[[Any], Operator]] = {
+    "map": lambda key: KeyedMapOperator(Counts(), key),
+    "flat_map": lambda key: KeyedFlatMapOperator(CountsMany(), key),
+    "filter": lambda key: KeyedFilterOperator(Distinct(), key),
+    "reduce": lambda key: KeyedReduceOperator(larger, key),
+    "tumbling": windows(TumblingEventTimeWindows.of(TWENTY), allowed_lateness=15),
+    "sliding": windows(SlidingEventTimeWindows.of(TWENTY, Time.milliseconds(5)), late_tag=LATE.tag_id),
+    "tumbling aggregate": windows(
+        TumblingEventTimeWindows.of(TWENTY), contents=Gathers.contents(), allowed_lateness=15
+    ),
+    "sliding aggregate": windows(SlidingEventTimeWindows.of(TWENTY, Time.milliseconds(5)), contents=Gathers.contents()),
+    "late records of an aggregate": windows(
+        TumblingEventTimeWindows.of(TWENTY), contents=Gathers.contents(), late_tag=LATE.tag_id
+    ),
+    "sliding sum": windows(SlidingEventTimeWindows.of(TWENTY, Time.milliseconds(5)), contents=Sums.contents()),
+    "general": windows(TumblingEventTimeWindows.of(TWENTY), fast_path=False),
+    "sessions": windows(EventTimeSessionWindows.with_gap(Time.milliseconds(5)), late_tag=LATE.tag_id),
+}
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("kind", KEYED)
+def test_keyed_operators_give_for_columns_what_they_give_for_rows(kind: str, selector: str) -> None:
+    blocks = [bids(seed, size) for seed, size in enumerate((1, 40, 3, 12))]
+    found = [
+        outcome(KEYED[kind](key_selector(SELECTORS[selector])), ((0, made(block)) for block in blocks))
+        for made in (lambda block: block, to_rows)
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) > 3
+
+
+@pytest.mark.parametrize("kind", KEYED)
+def test_without_timestamps_keyed_operators_say_the_same_of_columns_and_rows(kind: str) -> None:
+    found = []
+    for made in (lambda block: block, to_rows):
+        with OperatorHarness(KEYED[kind](key_selector("key"))) as harness:
+            try:
+                harness.push_block(made(Columns(bids(1, 20).batch)))
+                found.append(repr(harness.records()))
+            except PenstockError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+
+
+class FailsToMap(Counts):
+    def map(self, value: Any) -> Any:
+        return 1 / value.count
+
+
+class FailsToAdd(Gathers):
+    def add(self, value: Any, accumulator: list[Any]) -> list[Any]:
+        return [1 / value.count]
+
+
+def test_an_error_of_an_aggregate_of_a_window_shows_the_whole_row() -> None:
+    messages = []
+    for made in (lambda block: block, to_rows):
+        operator = windows(TumblingEventTimeWindows.of(TWENTY), contents=FailsToAdd.contents())(key_selector("key"))
+        with OperatorHarness(operator) as harness:
+            with pytest.raises(UserFunctionError) as raised:
+                harness.push_block(made(bids(3, 40)))
+            messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    assert "on record Row(key=4, price=2.0, note=None, tags=['a', None], count=0)" in messages[0]
+
+
+@pytest.mark.parametrize("selector", ["key", lambda value: value.key, lambda value: 1 / value.count])
+def test_an_error_of_a_keyed_map_or_of_its_selector_shows_the_whole_row(selector: Any) -> None:
+    messages = []
+    for made in (lambda block: block, to_rows):
+        with OperatorHarness(KeyedMapOperator(FailsToMap(), key_selector(selector))) as harness:
+            with pytest.raises(UserFunctionError) as raised:
+                harness.push_block(made(bids(3, 40)))
+            messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    assert "on record Row(key=4, price=2.0, note=None, tags=['a', None], count=0)" in messages[0]
 
 
 class FailsLate(KeyedProcessFunction):
