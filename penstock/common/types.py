@@ -189,7 +189,7 @@ def _read_quickly(name: str) -> None:
 
     if len(_read_names) < _MOST_NAMES and name not in _read_names and not hasattr(Row, name):
         _read_names.add(name)
-        setattr(_ReadByName, name, property(field))
+        setattr(_ReadByName, name, property(field, doc=f"The field {name!r}."))
 
 
 _read_names: set[str] = set()
