@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.functions import Function
+from penstock.operators.fused import Kind
 from penstock.operators.keyed_records import keyed_records
 from penstock.operators.lean_rows import LeanRows, Reader
 from penstock.operators.simple import (
@@ -30,10 +31,12 @@ class KeyedElementwise(ElementwiseOperator):
         self.selector = selector
 
     def _taken(
-        self, block: Block, function: Callable[[Any], Any], readers: list[Reader], *, whole: bool
+        self, block: Block, kinds: tuple[Kind, ...], functions: list[Callable[[Any], Any]]
     ) -> tuple[Rows, LeanRows | None, Callable[[Any], Any]]:
+        readers = [Reader(function) for function in functions[: self._readers(kinds)]]
+        whole = kinds[0] == "filter"
         rows, keys, lean = keyed_records(block, self.input_type, self.selector, readers, whole=whole)
-        state = self.ctx.state
+        function, state = functions[0], self.ctx.state
         coming: Iterator[Any] = map(self.selector, rows.values) if keys is None else iter(keys)
 
         def with_key(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.operators.lean_rows import LeanRows, Reader, lean_rows
+from penstock.operators.lean_rows import LeanRows, Reader, are_few, lean_rows
 from penstock.operators.selectors import ColumnKeySelector, function_of
 from penstock.records import Block, Columns, Rows
 from penstock.records.convert import column_values, to_rows
@@ -38,6 +38,8 @@ def keyed_records(
     whole: bool = False,
 ) -> KeyedRecords:
     """`readers` are who will get the records; None: they must be Rows. `whole`: with all their fields."""
+    if not isinstance(block, Columns) or are_few(block):
+        return KeyedRecords(to_rows(block, type_info), repeat(NO_KEY) if selector is None else None, None)
     columns = _key_columns(block, selector)
     place = None if columns is None else _key_place(block, selector, columns)
     lean = None
@@ -55,16 +57,15 @@ def keyed_records(
     return KeyedRecords(rows, keys, lean)
 
 
-def _key_columns(block: Block, selector: Callable[[Any], Any] | None) -> list[pa.Array] | None:
+def _key_columns(block: Columns, selector: Callable[[Any], Any] | None) -> list[pa.Array] | None:
     """The columns that keys are taken from, which costs a fraction of asking each row; None: each row is asked."""
-    if isinstance(block, Columns) and isinstance(selector, ColumnKeySelector) and selector.reads_columns(block.batch):
+    if isinstance(selector, ColumnKeySelector) and selector.reads_columns(block.batch):
         return selector.columns_of(block.batch)
     return None
 
 
-def _key_place(block: Block, selector: Callable[[Any], Any] | None, columns: list[pa.Array]) -> int | None:
+def _key_place(block: Columns, selector: Callable[[Any], Any] | None, columns: list[pa.Array]) -> int | None:
     """Where in its tuple the key of a record is, if it is one field, and that a number or a text as it came."""
-    assert isinstance(block, Columns)
     assert isinstance(selector, ColumnKeySelector)
     kind = columns[0].type
     if len(columns) > 1 or not (pa.types.is_integer(kind) or pa.types.is_string(kind)):

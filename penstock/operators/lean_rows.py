@@ -9,13 +9,15 @@ An error shows the Row that the tuple stands for.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.operators.positions import fields_read
 from penstock.records import Block, Columns, Rows
 from penstock.records.convert import cannot_change, makes_rows, named_rows, names_of_rows, to_rows, to_tuples
 from penstock.records.sizes import part_of
+
+_FEW: Final = 16
 
 
 class Reader(NamedTuple):
@@ -33,6 +35,11 @@ class LeanRows(NamedTuple):
     plain: bool
 
 
+def are_few(block: Block) -> bool:
+    """Whether the records of a block are made Rows sooner than it is known what functions read of them."""
+    return len(block) < _FEW
+
+
 def lean_rows(
     block: Block,
     type_info: TypeInformation | None,
@@ -41,9 +48,9 @@ def lean_rows(
     also: Collection[int] = (),
     whole: bool = False,
 ) -> LeanRows | None:
-    """None: some of these functions must be given Rows, or the block makes none. Fields that none of them reads, and that are not
-    at one of the positions `also`, are None in the tuples, unless they are to be `whole`."""
-    if not isinstance(block, Columns) or not makes_rows(block.batch, type_info):
+    """None: some of these functions must be given Rows, or the block makes none, or few. Fields that none of them reads, and that
+    are not at one of the positions `also`, are None in the tuples, unless they are to be `whole`."""
+    if not isinstance(block, Columns) or are_few(block) or not makes_rows(block.batch, type_info):
         return None
     names = names_of_rows(block.batch, type_info)
     positions, by_name = set(range(len(names)) if whole else also), False

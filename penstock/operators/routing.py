@@ -29,7 +29,7 @@ from penstock.graph.partitioner import (
     Rescale,
     Shuffle,
 )
-from penstock.operators.lean_rows import Reader, lean_rows, shown
+from penstock.operators.lean_rows import Reader, are_few, lean_rows, shown
 from penstock.operators.number_targets import NumberTargets
 from penstock.operators.selectors import ColumnKeySelector, function_of
 from penstock.protocol.events import Data, Event, LatencyMarker
@@ -272,20 +272,32 @@ class HashRouter(Router):
             chosen = self._numbers.of(keys[0]) if len(keys) == 1 else self._targets_of(keys)
             self.scatter_columns(self._wanted(block), chosen)
             return
-        lean = lean_rows(block, self._type, [Reader(function_of(selector))])
-        rows = to_rows(block, self._type) if lean is None else lean.rows
+        if isinstance(block, Columns) and not are_few(block):
+            self._route_by_function(block)
+            return
+        rows = to_rows(block, self._type)
         keys = list(map(selector, rows.values))
-        show = partial(shown, lean, block, self._type)
         in_bulk = key_groups_in_bulk(keys, self._max)
-        if isinstance(block, Columns):  # only its keys are Python's: what travels are columns, as they came
-            found = self._one_by_one(rows.values, keys, show) if in_bulk is None else self._targets_of_groups(in_bulk)
-            self.scatter_columns(self._wanted(block), np.asarray(found))
-        elif in_bulk is None:
-            self.scatter(rows, self._one_by_one(rows.values, keys, show))
+        if in_bulk is None:
+            self.scatter(rows, self._one_by_one(rows.values, keys))
         else:
             self.scatter_rows(rows, self._targets_of_groups(in_bulk))
 
-    def _one_by_one(self, values: list[Any], keys: list[Any], show: Callable[[Any], Any]) -> list[int]:
+    def _route_by_function(self, block: Columns) -> None:
+        """Only the keys are Python's: what travels are columns, as they came."""
+        lean = lean_rows(block, self._type, [Reader(function_of(self._selector))])
+        rows = to_rows(block, self._type) if lean is None else lean.rows
+        keys = list(map(self._selector, rows.values))
+        in_bulk = key_groups_in_bulk(keys, self._max)
+        if in_bulk is None:
+            chosen = np.asarray(self._one_by_one(rows.values, keys, partial(shown, lean, block, self._type)))
+        else:
+            chosen = self._targets_of_groups(in_bulk)
+        self.scatter_columns(self._wanted(block), chosen)
+
+    def _one_by_one(
+        self, values: list[Any], keys: list[Any], show: Callable[[Any], Any] = lambda value: value
+    ) -> list[int]:
         cache, chosen = self._cache, []
         if len(cache) > _CACHED_KEYS:
             cache.clear()

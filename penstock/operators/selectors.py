@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from penstock.errors import JobDefinitionError, PenstockError
 from penstock.functions import KeySelector
 from penstock.records.convert import column_of
 from penstock.state.keys import PLAIN_KEYS, normal_key
+
+_OF_THE_USER: Final = "_penstock_selector"  # not `__wrapped__`, which functions of the user's may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,13 @@ def key_selector(
             key = convert(key)
         return key if type(key) in PLAIN_KEYS else normal_key(key)
 
-    select.__dict__["__wrapped__"] = selector
+    select.__dict__[_OF_THE_USER] = selector
     return select
 
 
 def function_of(selector: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The user's own function in a key selector."""
-    function: Callable[[Any], Any] = getattr(selector, "__wrapped__", selector)
+    function: Callable[[Any], Any] = getattr(selector, _OF_THE_USER, selector)
     return function
 
 

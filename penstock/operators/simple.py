@@ -13,7 +13,7 @@ from penstock.common.typeinfo import TypeInformation
 from penstock.functions.connectors import Sink, SinkWriter, WriterContext
 from penstock.operators.base import Operator
 from penstock.operators.fused import Kind, fused_loop
-from penstock.operators.lean_rows import LeanRows, Reader, lean_rows, shown
+from penstock.operators.lean_rows import LeanRows, Reader, are_few, lean_rows, shown
 from penstock.operators.positions import gives_plain
 from penstock.records import Block, Rows
 from penstock.records.convert import named_rows, to_rows
@@ -51,11 +51,10 @@ class ElementwiseOperator(FunctionOperator):
     def process(self, input: int, block: Block) -> None:
         fused = self.fused
         kinds, functions = tuple([operator.kind for operator in fused]), [operator.bound() for operator in fused]
-        readers = [Reader(function) for function in functions[: self._readers(kinds)]]
-        only_filters = set(kinds) == {"filter"}
-        rows, lean, functions[0] = self._taken(block, functions[0], readers, whole=kinds[0] == "filter")
+        rows, lean, functions[0] = self._taken(block, kinds, functions)
         self.ctx.metrics.records_in += len(rows)
-        loop = fused_loop(kinds, rows.timestamps is not None, _plain(kinds, functions, lean is not None and lean.plain))
+        plain = _plain(kinds, functions) if lean is not None and lean.plain else ()
+        loop = fused_loop(kinds, rows.timestamps is not None, plain)
         values, stamps, left = loop(
             rows.values,
             rows.timestamps,
@@ -67,16 +66,19 @@ class ElementwiseOperator(FunctionOperator):
         for operator, behind, count in zip(fused, fused[1:], left, strict=False):  # the last one counts what it emits
             operator.ctx.metrics.records_out += count
             behind.ctx.metrics.records_in += count
-        if lean is not None and only_filters:
+        if lean is not None and set(kinds) == {"filter"}:
             values = named_rows(lean.names, values)
         fused[-1].emit(values, stamps)
 
     def _taken(
-        self, block: Block, function: Callable[[Any], Any], readers: list[Reader], *, whole: bool
+        self, block: Block, kinds: tuple[Kind, ...], functions: list[Callable[[Any], Any]]
     ) -> tuple[Rows, LeanRows | None, Callable[[Any], Any]]:
         """The records of a block, and what to call with each of them in the place of the first function."""
-        lean = lean_rows(block, self.input_type, readers, whole=whole)
-        return to_rows(block, self.input_type) if lean is None else lean.rows, lean, function
+        lean = None
+        if not are_few(block):
+            readers = [Reader(function) for function in functions[: self._readers(kinds)]]
+            lean = lean_rows(block, self.input_type, readers, whole=kinds[0] == "filter")
+        return to_rows(block, self.input_type) if lean is None else lean.rows, lean, functions[0]
 
     @staticmethod
     def _readers(kinds: tuple[Kind, ...]) -> int:
@@ -90,9 +92,9 @@ class ElementwiseOperator(FunctionOperator):
         operator.fail(error, operator.method, value, has_record=True)
 
 
-def _plain(kinds: tuple[Kind, ...], functions: list[Callable[[Any], Any]], first: bool) -> tuple[bool, ...]:
-    """Of the records, and of what each function gives, whether it surely cannot be changed; `first`: whether the records cannot."""
-    plain = [first]
+def _plain(kinds: tuple[Kind, ...], functions: list[Callable[[Any], Any]]) -> tuple[bool, ...]:
+    """Of records that cannot be changed, and of what each function makes of them, whether it surely cannot be changed."""
+    plain = [True]
     for kind, function in zip(kinds, functions, strict=True):
         plain.append(plain[-1] and (kind == "filter" or (kind == "map" and gives_plain(function))))
     return tuple(plain)

@@ -162,17 +162,18 @@ def _declared_fields(batch: pa.RecordBatch, type_info: TypeInformation | None) -
 
 def _python_columns(
     batch: pa.RecordBatch, type_info: TypeInformation | None, positions: Collection[int] | None = None
-) -> tuple[list[str], list[Iterable[Any]]]:
+) -> tuple[list[str], Sequence[Iterable[Any]]]:
     """The names and the values of the columns; None for each value of one at no position that is asked for."""
     declared = _declared_fields(batch, type_info)
-    kinds = [type_of_arrow(kind) for kind in batch.schema.types] if declared is None else declared.get_field_types()
-    columns: list[Iterable[Any]] = [
-        _declared_values(batch.column(at), kind)
-        if positions is None or at in positions
-        else repeat(None, batch.num_rows)
-        for at, kind in enumerate(kinds)
-    ]
-    return names_of_rows(batch, type_info), columns
+    if declared is None:
+        names, given = list(batch.schema.names), [(column, type_of_arrow(column.type)) for column in batch.columns]
+    else:
+        names = declared.get_field_names()
+        given = list(zip(batch.columns, declared.get_field_types(), strict=True))
+    if positions is None:
+        return names, [_declared_values(column, kind) for column, kind in given]
+    rows = batch.num_rows
+    return names, [_declared_values(*one) if at in positions else repeat(None, rows) for at, one in enumerate(given)]
 
 
 def _stamps(block: Columns) -> list[int | None] | None:

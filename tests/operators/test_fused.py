@@ -27,6 +27,12 @@ from penstock.records.convert import to_rows
 Build = Callable[[DataStream], DataStream]
 
 
+@pytest.fixture(autouse=True)
+def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks in here are small."""
+    monkeypatch.setattr("penstock.operators.lean_rows._FEW", 1)
+
+
 class Chain:
     """The task of the functions between two exchanges, and the blocks that leave it."""
 

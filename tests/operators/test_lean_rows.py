@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -34,6 +35,7 @@ from penstock.operators.base import Operator
 from penstock.operators.keyed import KeyedReduceOperator, ProcessOperator
 from penstock.operators.keyed_elementwise import KeyedFilterOperator, KeyedFlatMapOperator, KeyedMapOperator
 from penstock.operators.lean_rows import Reader, lean_rows, shown
+from penstock.operators.routing import HashRouter
 from penstock.operators.selectors import key_selector
 from penstock.operators.two_inputs import CoFlatMapOperator, CoMapOperator, CoProcessOperator
 from penstock.operators.window import WindowOperator
@@ -111,6 +113,12 @@ SELECTORS: dict[str, Any] = {
     "a function of the whole": lambda value: len(value) + value.key,
     "a position": lambda value: (value[0], value[4]),
 }
+
+
+@pytest.fixture(autouse=True)
+def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks in here are small."""
+    monkeypatch.setattr("penstock.operators.lean_rows._FEW", 1)
 
 
 def outcome(operator: Operator, blocks: Iterable[tuple[int, Any]]) -> list[Any]:
@@ -356,6 +364,24 @@ def test_an_error_of_a_keyed_map_or_of_its_selector_shows_the_whole_row(selector
             messages.append(str(raised.value))
     assert messages[0] == messages[1]
     assert "on record Row(key=4, price=2.0, note=None, tags=['a', None], count=0)" in messages[0]
+
+
+def test_a_decorator_around_a_key_function_may_see_the_record() -> None:
+    seen: list[Any] = []
+
+    def noting(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(function)
+        def note(value: Any) -> Any:
+            seen.append(value)
+            return function(value)
+
+        return note
+
+    select = noting(lambda value: value.key)
+    for selector in (select, key_selector(select)):
+        router = HashRouter(selector, 2, 128, None, lambda target, event: None, 100)
+        router.route(bids(1, 20))
+    assert seen == to_rows(bids(1, 20)).values * 2
 
 
 class FailsLate(KeyedProcessFunction):

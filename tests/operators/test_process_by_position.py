@@ -25,6 +25,12 @@ CLICKS = Columns(pa.record_batch({"key": [1, 2, 1, 0], "amount": [5, 6, 7, 8]}),
 LATE = OutputTag("late", Types.LONG())
 
 
+@pytest.fixture(autouse=True)
+def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks in here are small."""
+    monkeypatch.setattr("penstock.operators.lean_rows._FEW", 1)
+
+
 class Total(KeyedProcessFunction):
     def open(self, runtime_context: Any) -> None:
         self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
