@@ -38,7 +38,7 @@ from penstock.records.convert import require_columns
 from penstock.records.dense_groups import Longs
 from penstock.records.key_numbers import KeySet, key_numbers
 from penstock.records.sizes import BLOCK_BYTES
-from penstock.records.touching import Groups, sorted_by, touching
+from penstock.records.touching import TouchingGroups, sorted_by, touching
 from penstock.state.keys import key_group_range
 from penstock.state.panes import END, PANES, START, BlockName, block_name
 from penstock.state.specification import SESSIONS, PartialName, Specification
@@ -244,7 +244,7 @@ class ColumnarSessionOperator(Operator):
         tables = [pa.Table.from_batches([block.select([*self._keys, START, END])]) for block in blocks]
         return pa.concat_tables(tables, promote_options="permissive")
 
-    def _touching(self, table: pa.Table) -> Groups:
+    def _touching(self, table: pa.Table) -> TouchingGroups:
         numbers, size = key_numbers([table.column(name) for name in self._keys])
         return touching(numbers, size, table.column(START).to_numpy(), table.column(END).to_numpy())
 
@@ -284,7 +284,7 @@ class ColumnarSessionOperator(Operator):
             taken[rows[order[those[joins]] - held]] = True
         return taken
 
-    def _ends_of_sessions(self, table: pa.Table, groups: Groups, ended: int) -> TimestampArray:
+    def _ends_of_sessions(self, table: pa.Table, groups: TouchingGroups, ended: int) -> TimestampArray:
         """The ends of these groups, where those that are over by themselves have the end of the open part they touch."""
         over = np.flatnonzero(groups.ends <= ended)
         if not len(over):

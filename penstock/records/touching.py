@@ -17,7 +17,7 @@ from penstock.records.key_numbers import dense
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class TouchingGroups:
     """In the order of keys and starts: of every group its first row, and from where to where it reaches."""
 
     of_rows: Longs  # the group of each row, in the order of the rows
@@ -26,7 +26,7 @@ class Groups:
     ends: Longs
 
 
-def touching(keys: Longs, size: int, starts: Longs, ends: Longs) -> Groups:
+def touching(keys: Longs, size: int, starts: Longs, ends: Longs) -> TouchingGroups:
     """The groups of at least one row. `keys` are numbers from 0 and less than `size`."""
     order = sorted_by(keys, size, starts)
     own, begins, until = keys[order], starts[order], ends[order]
@@ -40,7 +40,7 @@ def touching(keys: Longs, size: int, starts: Longs, ends: Longs) -> Groups:
     of_rows = np.empty(len(order), np.int64)
     of_rows[order] = np.cumsum(new) - 1
     lasts = np.append(firsts[1:], len(order)) - 1
-    return Groups(of_rows, order[firsts], begins[firsts], reach[lasts])
+    return TouchingGroups(of_rows, order[firsts], begins[firsts], reach[lasts])
 
 
 def sorted_by(keys: Longs, size: int, times: Longs) -> Longs:

@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 from penstock.operators.keyed_choice import KeyedChoiceOperator
 from penstock.records import Columns
 from penstock.testing.harness import OperatorHarness
+from tests.operators.gathered import work_off
 
 
 def block(*rows: tuple[Any, Any, int], kind: pa.DataType | None = None) -> Columns:
@@ -29,7 +30,7 @@ def choice(which: Any, by: Any = None, **options: Any) -> OperatorHarness:
 
 
 def flushed(harness: OperatorHarness) -> list[tuple[tuple[Any, ...], int | None]]:
-    harness.operator.work_off()
+    work_off(harness)
     found = [(tuple(row), at) for row, at in harness.records()]
     harness.clear_output()
     return found
@@ -65,7 +66,7 @@ def test_the_first_by_event_time_and_of_equal_ones_the_first_that_came() -> None
     assert flushed(harness.push_block(block(("a", 4, 4), ("a", 5, 7)))) == []
     assert flushed(harness.push_block(block(("a", 6, 3)))) == [(("a", 6), 3)]
     with pytest.raises(PenstockError, match="chooses by event time, and its records have none"):
-        choice("last", True).push_block(Columns(pa.record_batch({"key": ["a"]}), None)).operator.work_off()
+        work_off(choice("last", True).push_block(Columns(pa.record_batch({"key": ["a"]}), None)))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,8 @@ def test_values_of_every_type_have_an_order(kind: pa.DataType, rising: list[Any]
                 column = column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column
                 harness.push_block(Columns(pa.record_batch({"key": ["a"], "value": column, "place": [place]}), None))
                 if not together:
-                    harness.operator.work_off()
-            harness.operator.work_off()
+                    work_off(harness)
+            work_off(harness)
             last = harness.values()[-1]["place"]
             assert last == (
                 max(picked) if which == "last" else min(place or len(rising) for place in picked) % len(rising)
@@ -108,17 +109,17 @@ def test_values_of_every_type_have_an_order(kind: pa.DataType, rising: list[Any]
 
 def test_a_column_that_changes_its_type_is_refused() -> None:
     harness = choice("last", "value").push_block(block(("a", 1, 1)))
-    harness.operator.work_off()
+    work_off(harness)
     harness.push_block(block(("a", "x", 1), kind=pa.string()))
     with pytest.raises(PenstockError, match="column 'value' was of int64 and is now of string: cast it to one type"):
-        harness.operator.work_off()
+        work_off(harness)
 
 
 def test_results_leave_in_blocks_of_the_block_size_and_as_they_came() -> None:
     harness = choice("first", block_size=100)
     batch = pa.record_batch({"key": np.arange(250), "text": pa.array(["x"] * 250, pa.string_view())})
-    harness.push_block(Columns(batch, None)).operator.work_off()
-    harness.push_block(Columns(pa.concat_batches([batch.slice(0, 1), batch.slice(3, 0)]), None)).operator.work_off()
+    work_off(harness.push_block(Columns(batch, None)))
+    work_off(harness.push_block(Columns(pa.concat_batches([batch.slice(0, 1), batch.slice(3, 0)]), None)))
     assert [len(part) for part in harness.output.blocks] == [100, 100, 50]
     assert all(part.batch.schema == batch.schema for part in harness.output.blocks if isinstance(part, Columns))
 

@@ -16,6 +16,7 @@ from penstock.operators.running_aggregation import RunningAggregationOperator
 from penstock.records import Columns, Rows
 from penstock.state.keys import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
+from tests.operators.gathered import work_off
 
 STATISTICS = {"n": count(), "total": sum_("value"), "low": min_("value"), "high": max_("value"), "mean": mean("value")}
 
@@ -35,9 +36,9 @@ def test_blocks_that_are_gathered_give_one_row_for_each_of_their_keys() -> None:
     harness = running({"n": count(), "total": sum_("value")})
     harness.push_block(block(("a", 1, 5), ("b", 2, 3), ("a", 4, 2))).push_block(block(("b", 8, 9)))
     assert harness.records() == []
-    harness.operator.work_off()
+    work_off(harness)
     assert [(tuple(row), at) for row, at in harness.records()] == [(("a", 2, 5), 5), (("b", 2, 10), 9)]
-    harness.clear_output().push_block(block(("b", 16, 7))).operator.work_off()
+    work_off(harness.clear_output().push_block(block(("b", 16, 7))))
     assert [(tuple(row), at) for row, at in harness.records()] == [(("b", 3, 26), 7)]
     assert (harness.metrics.records_in, harness.metrics.records_out) == (5, 3)
 
@@ -63,7 +64,7 @@ def test_many_records_do_not_wait() -> None:
 
 def test_results_leave_in_blocks_of_the_block_size() -> None:
     harness = running({"n": count()}, block_size=100)
-    harness.push_block(Columns(pa.record_batch({"key": np.arange(1_030)}), None)).operator.work_off()
+    work_off(harness.push_block(Columns(pa.record_batch({"key": np.arange(1_030)}), None)))
     assert [len(part) for part in harness.output.blocks] == [100] * 10 + [30]
 
 
@@ -129,14 +130,14 @@ def test_zeros_are_two_keys_and_nan_is_one() -> None:
     harness = running({"n": count()})
     nan = float("nan")
     for _ in range(2):
-        harness.push_block(Columns(pa.record_batch({"key": [0.0, -0.0, nan, -nan, None]}), None)).operator.work_off()
+        work_off(harness.push_block(Columns(pa.record_batch({"key": [0.0, -0.0, nan, -nan, None]}), None)))
     assert [(str(key), n) for key, n in harness.values()][4:] == [("0.0", 2), ("-0.0", 2), ("nan", 4), ("None", 2)]
 
 
 def test_rows_of_a_declared_type_become_columns_and_others_are_refused() -> None:
     typed = Types.ROW_NAMED(["key", "value"], [Types.STRING(), Types.LONG()])
     harness = OperatorHarness(RunningAggregationOperator(("key",), {"n": count()}, typed))
-    harness.push_block(Rows([("a", 1), ("a", 2)], [1, 2])).operator.work_off()
+    work_off(harness.push_block(Rows([("a", 1), ("a", 2)], [1, 2])))
     assert [(tuple(row), at) for row, at in harness.records()] == [(("a", 2), 2)]
     with pytest.raises(PenstockError, match="works on columns but was given rows"):
         running().push_block(Rows([("a", 1)]))
@@ -144,12 +145,12 @@ def test_rows_of_a_declared_type_become_columns_and_others_are_refused() -> None
 
 def test_a_sum_that_does_not_fit_names_its_aggregate() -> None:
     harness = running({"n": count(), "total": sum_("value")})
-    harness.push_block(block(("a", 2**62, 1))).operator.work_off()
+    work_off(harness.push_block(block(("a", 2**62, 1))))
     harness.push_block(block(("a", 2**62, 1)))
     with pytest.raises(
         PenstockError, match=r"aggregate 'total': a sum is 9223372036854775808, which is too large for int64"
     ):
-        harness.operator.work_off()
+        work_off(harness)
 
 
 def test_a_sum_that_fits_again_is_exact_though_its_parts_did_not() -> None:
@@ -157,8 +158,8 @@ def test_a_sum_that_fits_again_is_exact_though_its_parts_did_not() -> None:
     harness = running({"total": sum_("value")})
     for value in (2**62, 2**62):
         harness.push_block(block(("a", value, 1)))
-    harness.push_block(block(("a", -(2**62), 1), ("b", 1, 1))).operator.work_off()
-    harness.push_block(block(("b", 1, 1))).operator.work_off()
+    work_off(harness.push_block(block(("a", -(2**62), 1), ("b", 1, 1))))
+    work_off(harness.push_block(block(("b", 1, 1))))
     assert [tuple(row) for row in harness.values()] == [("a", 2**62), ("b", 1), ("b", 2)]
 
 
@@ -175,14 +176,14 @@ def test_aggregates_may_be_renamed_and_left_out_and_others_are_refused() -> None
     snapshot = harness.snapshot()
     again = OperatorHarness(fewer).restore(snapshot)
     again.operator.migrate_state(before)
-    again.push_block(block(("a", 4, 1))).operator.work_off()
+    work_off(again.push_block(block(("a", 4, 1))))
     assert [tuple(row) for row in again.values()] == [("a", 5, 3)]
 
 
 def test_an_epoch_that_is_run_again_gives_the_same() -> None:
     harness = running({"n": count()}).push_block(block(("a", 1, 1)))
     harness.snapshot()
-    harness.push_block(block(("a", 1, 1), ("b", 1, 1))).operator.work_off()
+    work_off(harness.push_block(block(("a", 1, 1), ("b", 1, 1))))
     failed = harness.values()
-    harness.rollback().push_block(block(("a", 1, 1), ("b", 1, 1))).operator.work_off()
+    work_off(harness.rollback().push_block(block(("a", 1, 1), ("b", 1, 1))))
     assert harness.values() == failed

@@ -14,6 +14,7 @@ from penstock.operators.top import TopOperator
 from penstock.records import Columns
 from penstock.state.keys import key_group, subtask_of
 from penstock.testing.harness import OperatorHarness
+from tests.operators.gathered import work_off
 
 
 def block(*rows: tuple[Any, Any, int]) -> Columns:
@@ -28,7 +29,7 @@ def best(number: int, descending: bool = True, **options: Any) -> OperatorHarnes
 
 
 def flushed(harness: OperatorHarness) -> list[tuple[Any, ...]]:
-    harness.operator.work_off()
+    work_off(harness)
     found = [(*row, at) for row, at in harness.records()]
     harness.clear_output()
     return found
@@ -80,7 +81,7 @@ def test_the_best_of_all_records_are_right_across_steps_restores_and_rescales(
         for at, harness in enumerate(harnesses):
             mine = [row for row in rows if subtask_of(key_group(row[0], 16), len(harnesses), 16) == at]
             harness.push_block(block(*mine)) if mine else None
-            harness.operator.work_off() if rng.random() < 0.4 else None
+            work_off(harness) if rng.random() < 0.4 else None
         if rng.random() < 0.2:
             for harness, chain in zip(harnesses, chains, strict=True):
                 chain.append(harness.snapshot(full=not chain))
@@ -104,7 +105,7 @@ def test_the_best_of_all_records_are_right_across_steps_restores_and_rescales(
 
 def test_results_leave_in_blocks_of_the_block_size() -> None:
     harness = best(5, block_size=100)
-    harness.push_block(block(*((f"k{at % 60}", at, at) for at in range(300)))).operator.work_off()
+    work_off(harness.push_block(block(*((f"k{at % 60}", at, at) for at in range(300)))))
     assert [len(part) for part in harness.output.blocks] == [100, 100, 100]
 
 
