@@ -88,7 +88,7 @@ _GIVE_PLAIN: Final = frozenset(
 _GENERATOR_ENDS: Final = 3  # INTRINSIC_STOPITERATION_ERROR
 _METHODS_BY_FLAG: Final = sys.version_info >= (3, 12)  # LOAD_ATTR says with a bit that a method is to be called
 # What a Row has besides its fields.
-_OF_ROWS: Final = frozenset(name for base in Row.__mro__ if base is not _ReadByName for name in vars(base))
+OF_ROWS: Final = frozenset(name for base in Row.__mro__ if base is not _ReadByName for name in vars(base))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _field(steps: list[dis.Instruction]) -> int | str | None:
     kinds = [step.opname for step in steps]
     if kinds[:2] == ["LOAD_FAST", "LOAD_ATTR"]:
         name, by_call = steps[1].argval, _METHODS_BY_FLAG and bool((steps[1].arg or 0) & 1)
-        return None if steps[1].is_jump_target or by_call or name in _OF_ROWS or name[:1] == "_" else str(name)
+        return None if steps[1].is_jump_target or by_call or name in OF_ROWS or name[:1] == "_" else str(name)
     if kinds != ["LOAD_FAST", "LOAD_CONST", "BINARY_SUBSCR"]:
         return None
     position = steps[1].argval

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from penstock.common.typeinfo import TypeInformation
 from penstock.functions.connectors import Sink, SinkWriter, WriterContext
 from penstock.operators.base import Operator
+from penstock.operators.calculations import calculated
 from penstock.operators.fused import Kind, fused_loop
 from penstock.operators.lean_rows import LeanRows, Reader, are_few, lean_rows, shown
 from penstock.operators.positions import gives_plain
-from penstock.records import Block, Rows
+from penstock.records import Block, Columns, Rows
 from penstock.records.convert import named_rows, to_rows
+
+# (values, timestamps, how many have left each function)
+_Made: TypeAlias = tuple[list[Any], list[int | None] | None, tuple[int, ...]]
 
 
 class FunctionOperator(Operator):
@@ -51,24 +55,48 @@ class ElementwiseOperator(FunctionOperator):
     def process(self, input: int, block: Block) -> None:
         fused = self.fused
         kinds, functions = tuple([operator.kind for operator in fused]), [operator.bound() for operator in fused]
-        rows, lean, functions[0] = self._taken(block, kinds, functions)
-        self.ctx.metrics.records_in += len(rows)
-        plain = _plain(kinds, functions) if lean is not None and lean.plain else ()
-        loop = fused_loop(kinds, rows.timestamps is not None, plain)
-        values, stamps, left = loop(
-            rows.values,
-            rows.timestamps,
-            functions,
-            partial(self._failed, lean, block),
-            fused[-1].emit,
-            self.ctx.block_size,
-        )
+        self.ctx.metrics.records_in += len(block)
+        done = calculated(block, self.input_type, kinds, functions) if isinstance(block, Columns) else None
+        if done is None:
+            values, stamps, left = self._called(block, kinds, functions)
+        elif done.steps == len(kinds):
+            values, stamps, left = done.values, done.timestamps, done.left
+        else:
+            failed = partial(self._failed, None, block)
+            values, stamps, others = self._run(
+                Rows(done.values, done.timestamps), kinds[done.steps :], functions[done.steps :], failed, ()
+            )
+            left = done.left + others
         for operator, behind, count in zip(fused, fused[1:], left, strict=False):  # the last one counts what it emits
             operator.ctx.metrics.records_out += count
             behind.ctx.metrics.records_in += count
+        fused[-1].emit(values, stamps)
+
+    def _called(self, block: Block, kinds: tuple[Kind, ...], functions: list[Callable[[Any], Any]]) -> _Made:
+        """What the functions give, each called for each record."""
+        rows, lean, functions[0] = self._taken(block, kinds, functions)
+        plain = _plain(kinds, functions) if lean is not None and lean.plain else ()
+        values, stamps, left = self._run(rows, kinds, functions, partial(self._failed, lean, block), plain)
         if lean is not None and set(kinds) == {"filter"}:
             values = named_rows(lean.names, values)
-        fused[-1].emit(values, stamps)
+        return values, stamps, left
+
+    def _run(
+        self,
+        rows: Rows,
+        kinds: tuple[Kind, ...],
+        functions: list[Callable[[Any], Any]],
+        failed: Callable[[int, Exception, Any], None],
+        plain: tuple[bool, ...],
+    ) -> _Made:
+        """The loop for the last functions of the chain."""
+        before = len(self.fused) - len(kinds)
+
+        def fail(place: int, error: Exception, value: Any) -> None:
+            failed(before + place, error, value)
+
+        loop = fused_loop(kinds, rows.timestamps is not None, plain)
+        return loop(rows.values, rows.timestamps, functions, fail, self.fused[-1].emit, self.ctx.block_size)
 
     def _taken(
         self, block: Block, kinds: tuple[Kind, ...], functions: list[Callable[[Any], Any]]

@@ -34,7 +34,8 @@ def column_values(column: pa.Array) -> list[Any]:
     return listed
 
 
-def _declared_values(column: pa.Array, kind: TypeInformation) -> list[Any]:
+def field_values(column: pa.Array, kind: TypeInformation) -> list[Any]:
+    """Python values of a field of this type."""
     values = column_values(column)
     return [kind.from_internal_type(value) for value in values] if kind.need_conversion() else values
 
@@ -160,20 +161,24 @@ def _declared_fields(batch: pa.RecordBatch, type_info: TypeInformation | None) -
     return None
 
 
+def fields_of(batch: pa.RecordBatch, type_info: TypeInformation | None) -> tuple[list[str], list[TypeInformation]]:
+    """The names and types of the fields that records of these columns have."""
+    declared = _declared_fields(batch, type_info)
+    if declared is None:
+        return list(batch.schema.names), [type_of_arrow(kind) for kind in batch.schema.types]
+    return declared.get_field_names(), declared.get_field_types()
+
+
 def _python_columns(
     batch: pa.RecordBatch, type_info: TypeInformation | None, positions: Collection[int] | None = None
 ) -> tuple[list[str], Sequence[Iterable[Any]]]:
     """The names and the values of the columns; None for each value of one at no position that is asked for."""
-    declared = _declared_fields(batch, type_info)
-    if declared is None:
-        names, given = list(batch.schema.names), [(column, type_of_arrow(column.type)) for column in batch.columns]
-    else:
-        names = declared.get_field_names()
-        given = list(zip(batch.columns, declared.get_field_types(), strict=True))
+    names, types = fields_of(batch, type_info)
+    given = zip(batch.columns, types, strict=True)
     if positions is None:
-        return names, [_declared_values(column, kind) for column, kind in given]
+        return names, [field_values(column, kind) for column, kind in given]
     rows = batch.num_rows
-    return names, [_declared_values(*one) if at in positions else repeat(None, rows) for at, one in enumerate(given)]
+    return names, [field_values(*one) if at in positions else repeat(None, rows) for at, one in enumerate(given)]
 
 
 def _stamps(block: Columns) -> list[int | None] | None:
