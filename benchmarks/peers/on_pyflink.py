@@ -29,9 +29,13 @@ from benchmarks.peers.program import Job, main
 
 _DISORDER_S: Final = 5
 _WINDOW_S: Final = 10
-_LONG: Final = Types.LONG()
 _COLUMNS: Final = ["key", "event_time", "amount"]
-_EVENT: Final = Types.TUPLE([_LONG] * 3)
+
+
+def _longs(number: int) -> Any:
+    """A tuple of longs. Made anew for each use: a type that has been used holds an object of Java's, and functions that hold it
+    cannot be pickled."""
+    return Types.TUPLE([Types.LONG() for _ in range(number)])
 
 
 class EventTime(TimestampAssigner):  # type: ignore[misc,unused-ignore]
@@ -45,7 +49,7 @@ class RunningTotal(KeyedProcessFunction):  # type: ignore[misc,unused-ignore]
     """Value state read and written for every event, one result for every event."""
 
     def open(self, runtime_context: Any) -> None:
-        self.total = runtime_context.get_state(ValueStateDescriptor("total", _LONG))
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
         total = (self.total.value() or 0) + value[2]
@@ -78,29 +82,27 @@ class Named(ProcessWindowFunction):  # type: ignore[misc,unused-ignore]
 
 
 def stateless(events: Any) -> Any:
-    result = Types.TUPLE([_LONG, _LONG])
+    result = _longs(2)
     return events.map(lambda e: (e[0], e[2] * 2), output_type=result).filter(lambda e: e[1] % 4 == 0)
 
 
 def _typed(events: Any) -> Any:
     """Rows of a file have a type that only a function can take."""
-    return events.map(tuple, output_type=_EVENT)
+    return events.map(tuple, output_type=_longs(3))
 
 
 def windows(events: Any) -> Any:
     in_order = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(_DISORDER_S))
     timed = _typed(events).assign_timestamps_and_watermarks(in_order.with_timestamp_assigner(EventTime()))
-    in_windows = timed.key_by(lambda e: e[0], key_type=_LONG).window(
+    in_windows = timed.key_by(lambda e: e[0], key_type=Types.LONG()).window(
         TumblingEventTimeWindows.of(Time.seconds(_WINDOW_S))
     )
-    return in_windows.aggregate(
-        CountAndSum(), Named(), Types.TUPLE([_LONG, _LONG]), Types.TUPLE([_LONG, _LONG, _LONG, _LONG])
-    )
+    return in_windows.aggregate(CountAndSum(), Named(), _longs(2), _longs(4))
 
 
 def running(events: Any) -> Any:
-    keyed = _typed(events).key_by(lambda e: e[0], key_type=_LONG)
-    return keyed.process(RunningTotal(), output_type=Types.TUPLE([_LONG, _LONG]))
+    keyed = _typed(events).key_by(lambda e: e[0], key_type=Types.LONG())
+    return keyed.process(RunningTotal(), output_type=_longs(2))
 
 
 _BUILT: Final = {"W1": stateless, "W2": windows, "W3": running}

@@ -32,8 +32,8 @@ def _flink(**more: Any) -> dict[str, Any]:
 
 
 _M: Final = 1_000_000
-_PENSTOCK: Final = {"W1": (4 * _M, 24 * _M), "W2": (4 * _M, 24 * _M), "W3": (4 * _M, 16 * _M)}
-_PYFLINK: Final = dict.fromkeys(("W1", "W2", "W3"), (100000, 500000))
+_PENSTOCK: Final = {"W1": (4 * _M, 84 * _M), "W2": (4 * _M, 84 * _M), "W3": (4 * _M, 24 * _M)}
+_PYFLINK: Final = {"W1": (100_000, 500_000), "W2": (100_000, 200_000), "W3": (100_000, 500_000)}
 
 SYSTEMS: Final[Mapping[str, System]] = {
     "penstock-pipelined": System(
@@ -53,7 +53,7 @@ SYSTEMS: Final[Mapping[str, System]] = {
     "flink-sql": System(
         title="Flink SQL",
         module="benchmarks.peers.on_flink_sql",
-        sizes={"W1": (4 * _M, 24 * _M), "W2": (1_200_000, 4 * _M), "W3": (1_200_000, 4 * _M)},
+        sizes={"W1": (4 * _M, 84 * _M), "W2": (1_200_000, 8 * _M), "W3": (1_200_000, 8 * _M)},
         python=lambda: interpreter("pyflink"),
         settings=_flink,
         note="on the JVM, without Python: W1 is an expression; exactly-once checkpoint every second, state on the heap, "
@@ -78,7 +78,7 @@ SYSTEMS: Final[Mapping[str, System]] = {
     "spark": System(
         title="Spark Structured Streaming",
         module="benchmarks.peers.on_spark",
-        sizes={"W1": (4 * _M, 16 * _M), "W2": (2 * _M, 4 * _M), "W3": (400_000, 2 * _M)},
+        sizes={"W1": (4 * _M, 24 * _M), "W2": (2 * _M, 4 * _M), "W3": (400_000, 2 * _M)},
         files=one_after_the_other,
         note="micro-batches of 0.4 or 1 million events, each a checkpoint, RocksDB; W1 is a loop in `mapInArrow`, W2 an "
         "aggregation on the JVM, W3 `applyInPandasWithState`",
@@ -86,7 +86,7 @@ SYSTEMS: Final[Mapping[str, System]] = {
     "bytewax": System(
         title="Bytewax",
         module="benchmarks.peers.on_bytewax",
-        sizes={"W1": (2 * _M, 10 * _M), "W2": (400_000, 1_200_000), "W3": (400_000, 2 * _M)},
+        sizes={"W1": (2 * _M, 42 * _M), "W2": (400_000, 1_200_000), "W3": (400_000, 4 * _M)},
         python=lambda: interpreter("bytewax"),
         note="two processes, recovery with a snapshot every second (at least once)",
     ),

@@ -138,7 +138,7 @@ class JobSources:
             bound = self._admission.max_records if most is None else most.get(operator_id)
             plan = self._plan(operator_id, enumerator, now, logged, bound)
             self._remember(operator_id, plan)
-            sources[operator_id] = SourceRanges(ranges=plan.ranges, finished=plan.finished)
+            sources[operator_id] = SourceRanges(ranges=plan.ranges, finished=plan.finished, records=plan.records)
             states[operator_id] = SourcePosition(state=plan.state, finished=plan.finished)
             self._states[operator_id] = plan.state
             if plan.finished:

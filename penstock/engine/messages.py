@@ -21,6 +21,7 @@ class SourceRanges:
 
     ranges: tuple[SplitRange, ...]
     finished: bool
+    records: int | None = None  # in all ranges, if the source says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,24 @@ def test_a_grant_that_was_not_full_says_nothing_about_speed() -> None:
     assert given.most(["source"]) == {"source": FIRST_RECORDS}
 
 
+def test_a_source_says_how_many_records_it_gave_whatever_its_positions_are() -> None:
+    """Positions in a Parquet file are row groups: 25 of them are half a million records."""
+    groups = SplitRange(split="0", ordinal=0, start=0, end=25)
+    given = grants(subtasks=1)
+    given.gave(["source"], {"source": SourceRanges(ranges=(groups,), finished=False, records=FIRST_RECORDS)}, 0.0)
+    assert given.askable(0.0) == ["source"], "there is more"
+    given.read("source", 0, 0.001)
+    assert given.most(["source"]) == {"source": 2 * FIRST_RECORDS}
+
+
+def test_a_grant_that_ends_at_a_border_of_the_sources_is_as_good_as_full() -> None:
+    given = grants(subtasks=1)
+    given.gave(["source"], {"source": part(FIRST_RECORDS // 2 + 1)}, 0.0)
+    assert given.askable(0.0) == ["source"]
+    given.read("source", 0, 0.001)
+    assert given.most(["source"]) == {"source": 2 * FIRST_RECORDS}
+
+
 def test_a_source_with_more_is_asked_at_once_and_one_without_ever_more_rarely() -> None:
     given = grants(subtasks=1)
     given.gave(["source"], {"source": part(FIRST_RECORDS)}, 0.0)

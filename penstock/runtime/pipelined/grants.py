@@ -34,7 +34,9 @@ def target_s(subtasks: int) -> float:
 class _Source:
     subtasks: int
     most: int = FIRST_RECORDS
-    full: deque[bool] = field(default_factory=deque)  # of grants that not all have read: as much as was allowed
+    # Of grants that not all have read: about as much as was allowed. A source may end a grant at a border of its own, such as that
+    # of a row group, but half of what it may give fits in front of one.
+    full: deque[bool] = field(default_factory=deque)
     longest_s: float = 0.0  # a subtask needed to read its part of the oldest of them
     granted: int = 0
     done: int = 0  # grants that every subtask has read
@@ -72,7 +74,7 @@ class Grants:
         for name in asked:
             source = self._sources[name]
             if name in granted:
-                full = _records(granted[name]) >= min(source.most, self._limit)
+                full = _records(granted[name]) * 2 >= min(source.most, self._limit)
                 source.granted += 1
                 source.full.append(full)
                 source.empty = 0
@@ -106,6 +108,8 @@ class Grants:
 
 
 def _records(part: SourceRanges) -> float:
-    """How many records are granted, where positions are numbers; else any number."""
+    """How many records are granted, as the source says, or where positions are numbers; else any number."""
+    if part.records is not None:
+        return part.records
     sizes = [r.end - r.start if isinstance(r.start, int) and isinstance(r.end, int) else math.inf for r in part.ranges]
     return sum(sizes)

@@ -491,7 +491,7 @@ def _shares(part: SourceRanges, parallelism: int) -> list[SourceRanges]:
     ranges: list[list[SplitRange]] = [[] for _ in range(parallelism)]
     for split in part.ranges:
         ranges[split.ordinal % parallelism].append(split)
-    return [replace(part, ranges=tuple(mine)) for mine in ranges]
+    return [replace(part, ranges=tuple(mine), records=None) for mine in ranges]
 
 
 class TooFewSlotsError(JobFailedError):
