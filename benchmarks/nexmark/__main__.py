@@ -111,7 +111,7 @@ Events per second, of the streams that a query reads, from Parquet files to a si
 one process are compared: the rate is of the events that the long one has more, over the time that it took longer. The answer over a
 small site was compared with DuckDB's: a wrong one has no rate. `×` is Penstock, pipelined, by the system before it: below 1 we are
 slower. Flink SQL runs on the JVM, without Python, with mini-batches of aggregates and objects reused; PyFlink's DataStream API in
-Python processes, with the very functions of ours where a query has any, over 200,000 events; Spark in micro-batches of 0.4 million
+Python processes, with functions over events, over 200,000 of them; Spark in micro-batches of 0.4 million
 events, on the JVM, with RocksDB. Ours is the DataStream API in Python: columns where a question is one of columns, else functions
 for each event."""
 

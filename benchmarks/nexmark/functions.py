@@ -1,4 +1,4 @@
-"""The functions of the queries. They run in our jobs and, as they are, in PyFlink's, whose environment has no Penstock."""
+"""The functions of the queries. They run in PyFlink's jobs, whose environment has no Penstock, and some of them in ours."""
 
 from __future__ import annotations
 

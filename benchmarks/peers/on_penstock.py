@@ -39,6 +39,8 @@ def running(env: StreamExecutionEnvironment, folder: str) -> DataStream:
     return events.key_by("key").process(RunningTotal()).uid("running")
 
 
+# An epoch of about a second, as a checkpoint is at the end of one.
+_EPOCH: Final = {"W1": 20_000_000, "W2": 10_000_000, "W3": 2_500_000}
 _BUILT: Final = {"W1": (stateless, PRICES), "W2": (windows, None), "W3": (running, RUNNING)}
 
 
@@ -48,7 +50,10 @@ def job(name: str) -> Job:
 
     def run(source: str, output: str | None, spec: Mapping[str, Any]) -> None:
         # A folder of its own for each run: a job would go on from the checkpoint of the one before.
-        env = environment({**spec, "folder": f"{spec['folder']}/run-{spec['run']}", "checkpoint_interval_ms": 1000})
+        settings = {"folder": f"{spec['folder']}/run-{spec['run']}", "checkpoint_interval_ms": 1000}
+        if spec["mode"] == "epochs":
+            settings["max_records"] = _EPOCH[name]
+        env = environment({**spec, **settings})
         stream = build(env, source)
         stream.sink_to(_sink(output, schema) if output else DiscardingSink()).uid("sink")
         env.execute(f"peers-{name}")
