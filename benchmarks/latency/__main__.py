@@ -29,6 +29,7 @@ RUNS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "pipelined, 20,000/s": (_JOB, {"mode": "pipelined", "rate": 20_000}),
     "pipelined, 2,000/s": (_JOB, {"mode": "pipelined", "rate": 2_000}),
     "pipelined, 100,000/s": (_JOB, {"mode": "pipelined", "rate": 100_000}),
+    "pipelined, 200,000/s": (_JOB, {"mode": "pipelined", "rate": 200_000}),
     "pipelined, 6 levels, 20,000/s": (_JOB, {"mode": "pipelined", "rate": 20_000, "levels": 6}),
     "epochs, 20,000/s": (_JOB, {"mode": "epochs", "rate": 20_000}),
     "Spark micro-batches, 20,000/s": ("benchmarks.latency.spark_job", {"rate": 20_000}),
