@@ -1389,6 +1389,51 @@ _KEYED_COLUMNS: Final = (
     ),
 )
 
+_CALCULATED = "tests/operators/test_calculations.py"
+_OBJECTS: Final = "calculations over columns: the records of simulated jobs are objects"
+_CALCULATIONS: Final = (
+    Mutant(
+        name="whole numbers are calculated with though 64 bits may not hold the result",
+        file="penstock/operators/calculations.py",
+        old="    if bounds[0] < -_LARGEST or bounds[1] > _LARGEST:\n",
+        new="    if False:\n",
+        tests=(_CALCULATED,),
+        out_of_reach=_OBJECTS,
+    ),
+    Mutant(
+        name="large whole numbers are compared with floats as floats",
+        file="penstock/operators/calculations.py",
+        old="        return _Bools(compare(*_floats(left, right, exact=True)))",
+        new="        return _Bools(compare(*_floats(left, right, exact=False)))",
+        tests=(_CALCULATED,),
+        out_of_reach=_OBJECTS,
+    ),
+    Mutant(
+        name="a division of floats by zero is calculated",
+        file="penstock/operators/calculations.py",
+        old="    if not np.all(other):\n",
+        new="    if False:\n",
+        tests=(_CALCULATED,),
+        out_of_reach=_OBJECTS,
+    ),
+    Mutant(
+        name="what a filter has kept has the timestamps of the first records",
+        file="penstock/operators/calculations.py",
+        old="block.timestamps[chosen]",
+        new="block.timestamps[: len(chosen)]",
+        tests=(_CALCULATED,),
+        out_of_reach=_OBJECTS,
+    ),
+    Mutant(
+        name="positions of a source are taken for records of a grant",
+        file="penstock/runtime/pipelined/grants.py",
+        old="    if part.records is not None:\n        return part.records\n",
+        new="",
+        tests=("tests/pipelined/test_grants.py",),
+        out_of_reach="grants of Spark's runtime: the simulator deals ranges by itself",
+    ),
+)
+
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *_CHECKPOINTS,
@@ -1402,4 +1447,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_PIPELINED,
     *_WAYS_IN,
     *_KEYED_COLUMNS,
+    *_CALCULATIONS,
 )
