@@ -21,7 +21,9 @@ class SourceRanges:
 
     ranges: tuple[SplitRange, ...]
     finished: bool
-    records: int | None = None  # in all ranges, if the source says
+    records: int | None = field(
+        default=None, compare=False
+    )  # in all ranges, if the source says; a plan that was logged does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

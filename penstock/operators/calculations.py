@@ -57,6 +57,7 @@ class Calculated:
 
     @property
     def steps(self) -> int:
+        """How many functions were calculated."""
         return len(self.left)
 
 

@@ -132,6 +132,24 @@ def test_figures_of_the_comparison_are_those_of_the_last_benchmark() -> None:
         assert f"{round(run['p50'])} and {round(run['p99'])} ms" in " ".join(told.split())
 
 
+def test_what_the_comparison_says_of_other_systems_is_what_was_measured() -> None:
+    page = " ".join(text_of("docs/comparison.md").split())
+    peers = json.loads(text_of("benchmarks/results/peers.json"))["found"]
+    for workload in ("W1", "W2", "W3"):
+        rates = [peers[workload][system]["rate"] / 1e6 for system in ("penstock-pipelined", "flink-sql")]
+        assert f"| {rates[0]:.1f} | {rates[1]:.1f} |" in page
+    runs = json.loads(text_of("benchmarks/results/nexmark.json"))
+    rate = {(run["query"], run["mode"]): run["rate"] for run in runs if "rate" in run and not run["wrong"]}
+    for peer, says in (
+        ("flink-sql", "of {} that Flink SQL was asked, Penstock is ahead in {},"),
+        ("spark", "of {} that Spark was asked, in all."),
+    ):
+        asked = [query for query, mode in rate if mode == peer]
+        ahead = [query for query in asked if rate[query, "pipelined"] >= rate[query, peer]]
+        assert says.format(len(asked), len(ahead)) in page
+        assert peer != "spark" or ahead == asked
+
+
 def test_the_reference_of_the_command_has_its_commands_and_options_and_no_others() -> None:
     page = text_of("docs/reference/cli.md")
     command: Any = get_command(app)
