@@ -21,9 +21,8 @@ class SourceRanges:
 
     ranges: tuple[SplitRange, ...]
     finished: bool
-    records: int | None = field(
-        default=None, compare=False
-    )  # in all ranges, if the source says; a plan that was logged does not
+    # In all ranges, if the source says; a plan that was logged does not.
+    records: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1394,7 +1394,7 @@ _OBJECTS: Final = "calculations over columns: the records of simulated jobs are 
 _CALCULATIONS: Final = (
     Mutant(
         name="whole numbers are calculated with though 64 bits may not hold the result",
-        file="penstock/operators/calculations.py",
+        file="penstock/operators/calculation_signs.py",
         old="    if bounds[0] < -_LARGEST or bounds[1] > _LARGEST:\n",
         new="    if False:\n",
         tests=(_CALCULATED,),
@@ -1402,15 +1402,15 @@ _CALCULATIONS: Final = (
     ),
     Mutant(
         name="large whole numbers are compared with floats as floats",
-        file="penstock/operators/calculations.py",
-        old="        return _Bools(compare(*_floats(left, right, exact=True)))",
-        new="        return _Bools(compare(*_floats(left, right, exact=False)))",
+        file="penstock/operators/calculation_signs.py",
+        old="        return Bools(compare(*_floats(left, right, exact=True)))",
+        new="        return Bools(compare(*_floats(left, right, exact=False)))",
         tests=(_CALCULATED,),
         out_of_reach=_OBJECTS,
     ),
     Mutant(
         name="a division of floats by zero is calculated",
-        file="penstock/operators/calculations.py",
+        file="penstock/operators/calculation_signs.py",
         old="    if not np.all(other):\n",
         new="    if False:\n",
         tests=(_CALCULATED,),
