@@ -23,10 +23,11 @@ import numpy as np
 
 from penstock.common.time import MAX_LONG_VALUE, MIN_LONG_VALUE
 from penstock.operators.base import OperatorContext
-from penstock.operators.columnar_join import LEFT, RIGHT, Both, ColumnarJoinOperator, Piece, Types
+from penstock.operators.columnar_join import LEFT, RIGHT, SIDES, Both, ColumnarJoinOperator, Piece, Types
 from penstock.operators.key_runs import Numbers, pairs_within
 from penstock.operators.pane_calendar import fired_until, note_fired
 from penstock.operators.panes import PaneGrid
+from penstock.operators.timed_columns import drop_late, times_of
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Columns
 from penstock.state.specification import Specification
@@ -83,10 +84,10 @@ class ColumnarIntervalJoinOperator(ColumnarJoinOperator):
     # ---------------------------------------------------------------- records
 
     def take_in(self, side: int, columns: Columns) -> None:
-        stamps = self.times_of(side, columns)
+        stamps = times_of(columns, self.ctx, f"join a {SIDES[side]} record", "join")
         late = stamps < self.current_watermark
         if late.any():
-            self.late(side, columns, late, self._late_tags[side])
+            drop_late(columns, late, self.ctx, self._late_tags[side])
             if late.all():
                 return
         piece = self.piece(side, columns, np.flatnonzero(~late) if late.any() else None)

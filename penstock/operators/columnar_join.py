@@ -29,7 +29,7 @@ from penstock.operators.key_runs import KeyRun, Numbers, Pairs, all_pairs
 from penstock.operators.panes import PaneBlocks
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray
-from penstock.records.arrow_columns import filter_rows, plain
+from penstock.records.arrow_columns import plain
 from penstock.records.convert import column_of, require_columns
 from penstock.records.gathered_columns import GatheredColumns
 from penstock.records.sizes import BLOCK_BYTES, bytes_of_rows
@@ -219,26 +219,6 @@ class ColumnarJoinOperator(Operator):
     @abstractmethod
     def take_in(self, side: int, columns: Columns) -> None:
         """At least one record has come."""
-
-    def late(self, side: int, columns: Columns, late: Any, tag: str | None) -> None:
-        """Counts records that are too late, or sends them to a side output."""
-        number = int(np.count_nonzero(late))
-        if tag is None or not number:
-            self.ctx.metrics.late_dropped += number
-            return
-        assert columns.timestamps is not None
-        self.ctx.metrics.records_out += number
-        self.ctx.output.side(tag, Columns(filter_rows(columns.batch, pa.array(late)), columns.timestamps[late]))
-
-    def times_of(self, side: int, columns: Columns) -> TimestampArray:
-        """The times of records, which must have some."""
-        stamps = columns.timestamps
-        if stamps is None or int(stamps.min()) == MIN_WATERMARK:
-            raise PenstockError(
-                f"operator {self.ctx.name!r} cannot join a {SIDES[side]} record that has no timestamp: call "
-                "assign_timestamps_and_watermarks(...) with a timestamp assigner before the join"
-            )
-        return stamps
 
     def piece(self, side: int, columns: Columns, rows: Any = None) -> Piece:
         """What is kept of records, or of some of them."""

@@ -23,7 +23,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation, schema_of
-from penstock.errors import PenstockError
 from penstock.functions.aggregates import Aggregate
 from penstock.functions.window import EventTimeSessionWindows
 from penstock.operators import session_rows
@@ -31,9 +30,9 @@ from penstock.operators.aggregation import PartialAggregation
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.pane_calendar import FIRED
 from penstock.operators.session_blocks import SessionBlocks, column, ended_by
+from penstock.operators.timed_columns import drop_late, last_timestamps, times_of
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray
-from penstock.records.arrow_columns import filter_rows
 from penstock.records.convert import require_columns
 from penstock.records.dense_groups import Longs
 from penstock.records.key_numbers import KeySet, key_numbers
@@ -164,13 +163,8 @@ class ColumnarSessionOperator(Operator):
         self.ctx.metrics.records_in += len(columns)
         if len(columns) == 0:
             return
-        stamps = columns.timestamps
-        lowest = MIN_WATERMARK if stamps is None else int(stamps.min())
-        if stamps is None or lowest == MIN_WATERMARK:
-            raise PenstockError(
-                f"operator {self.ctx.name!r} cannot place records that have no timestamp: call "
-                "assign_timestamps_and_watermarks(...) with a timestamp assigner before the window"
-            )
+        stamps = times_of(columns, self.ctx, "place a record", "window")
+        lowest = int(stamps.min())
         table = self.aggregation.select(columns.batch, where)
         if self._gathered and not self._gathered[0][0].schema.equals(table.schema):
             self._group()
@@ -205,7 +199,7 @@ class ColumnarSessionOperator(Operator):
             taken = self._taken(table, stamps)
             begin = 0
             for _, some, columns in gathered:
-                self._late(columns, ~taken[begin : begin + len(some)])
+                drop_late(columns, ~taken[begin : begin + len(some)], self.ctx, self.late_tag)
                 begin += len(some)
             table, stamps = table.filter(pa.array(taken)), stamps[taken]
             if len(stamps) == 0:
@@ -298,20 +292,6 @@ class ColumnarSessionOperator(Operator):
         ends[over] = found.ends[found.of_rows[: len(over)]]
         return ends
 
-    def _late(self, columns: Columns | None, late: Any) -> None:
-        number = int(np.count_nonzero(late))
-        if not number:
-            return
-        if self.late_tag is None:
-            self.ctx.metrics.late_dropped += number
-            return
-        assert columns is not None, "records that may be late are kept whole"
-        assert columns.timestamps is not None
-        self.ctx.metrics.records_out += number
-        self.ctx.output.side(
-            self.late_tag, Columns(filter_rows(columns.batch, pa.array(late)), columns.timestamps[late])
-        )
-
     # ---------------------------------------------------------------- firing
 
     def on_watermark(self, timestamp: int) -> None:
@@ -354,7 +334,7 @@ class ColumnarSessionOperator(Operator):
         merged = merged.take(pa.array(np.argsort(column(merged, END), kind="stable")))
         ends = column(merged, END)
         result = self.aggregation.finish(merged, column(merged, START), ends)
-        stamps = np.where(ends < MAX_WATERMARK, ends - 1, MAX_WATERMARK)  # as `last_timestamp` of each
+        stamps = last_timestamps(ends)
         self.ctx.metrics.records_out += result.num_rows
         rows = -(-result.num_rows // max(1, -(-result.nbytes // BLOCK_BYTES)))
         for begin in range(0, result.num_rows, rows):

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.common.typeinfo import TypeInformation
-from penstock.errors import PenstockError
 from penstock.functions.aggregates import Aggregate
 from penstock.functions.window import WindowAssigner
 from penstock.functions.window.assigners import begins_too_early
@@ -29,9 +28,9 @@ from penstock.operators.aggregation import PartialAggregation
 from penstock.operators.base import Operator, OperatorContext
 from penstock.operators.pane_calendar import PaneCalendar, fired_until, note_fired
 from penstock.operators.panes import PaneBlocks, PaneGrid
+from penstock.operators.timed_columns import drop_late, last_timestamps, times_of
 from penstock.protocol.events import MAX_WATERMARK, MIN_WATERMARK
 from penstock.records import Block, Columns, TimestampArray
-from penstock.records.arrow_columns import filter_rows
 from penstock.records.convert import require_columns, single_batch
 from penstock.records.sizes import BLOCK_BYTES
 from penstock.state.keys import key_group_range
@@ -119,19 +118,14 @@ class ColumnarWindowOperator(Operator):
         self.ctx.metrics.records_in += len(columns)
         if len(columns) == 0:
             return
-        stamps = columns.timestamps
-        lowest = MIN_WATERMARK if stamps is None else int(stamps.min())
-        if stamps is None or lowest == MIN_WATERMARK:
-            raise PenstockError(
-                f"operator {self.ctx.name!r} cannot place records that have no timestamp: call "
-                "assign_timestamps_and_watermarks(...) with a timestamp assigner before the window"
-            )
+        stamps = times_of(columns, self.ctx, "place a record", "window")
+        lowest = int(stamps.min())
         if self.grid.begin(lowest) < MIN_WATERMARK:
             raise begins_too_early(self.grid.begin(lowest))
         table = self.aggregation.select(columns.batch, where)
         if not self.grid.all_taken(lowest, self._now()):
             taken = self.grid.taken(stamps, self._now())
-            self._late(columns, np.logical_and(~taken, self.grid.late(stamps, self._now())))
+            drop_late(columns, np.logical_and(~taken, self.grid.late(stamps, self._now())), self.ctx, self.late_tag)
             table, stamps = table.filter(pa.array(taken)), stamps[taken]
             if len(stamps) == 0:
                 return
@@ -198,19 +192,6 @@ class ColumnarWindowOperator(Operator):
         order = np.argsort(np.concatenate(rows), kind="stable")
         self._emit(single_batch(pa.Table.from_batches(firings)).take(pa.array(order)))
 
-    def _late(self, columns: Columns, late: Any) -> None:
-        number = int(np.count_nonzero(late))
-        if not number:
-            return
-        if self.late_tag is None:
-            self.ctx.metrics.late_dropped += number
-            return
-        assert columns.timestamps is not None
-        self.ctx.metrics.records_out += number
-        self.ctx.output.side(
-            self.late_tag, Columns(filter_rows(columns.batch, pa.array(late)), columns.timestamps[late])
-        )
-
     # ---------------------------------------------------------------- firing
 
     def on_watermark(self, timestamp: int) -> None:
@@ -227,6 +208,4 @@ class ColumnarWindowOperator(Operator):
     def _emit(self, result: pa.RecordBatch) -> None:
         """Results carry the time of their window's last millisecond."""
         self.ctx.metrics.records_out += result.num_rows
-        ends = result.column("window_end").to_numpy()
-        stamps = np.where(ends < MAX_WATERMARK, ends - 1, MAX_WATERMARK)  # as `last_timestamp` of each
-        self.ctx.output.block(Columns(result, stamps))
+        self.ctx.output.block(Columns(result, last_timestamps(result.column("window_end").to_numpy())))

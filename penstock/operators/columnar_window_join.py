@@ -22,10 +22,21 @@ from penstock.functions.window import WindowAssigner
 from penstock.functions.window.assigners import begins_too_early
 from penstock.functions.window.windows import last_timestamp
 from penstock.operators.base import OperatorContext
-from penstock.operators.columnar_join import LARGE, LEFT, RIGHT, Both, ColumnarJoinOperator, JoinSide, Piece, Types
+from penstock.operators.columnar_join import (
+    LARGE,
+    LEFT,
+    RIGHT,
+    SIDES,
+    Both,
+    ColumnarJoinOperator,
+    JoinSide,
+    Piece,
+    Types,
+)
 from penstock.operators.key_runs import KeyRun, all_pairs, pairs_within
 from penstock.operators.pane_calendar import PaneCalendar, fired_until, note_fired
 from penstock.operators.panes import PaneGrid
+from penstock.operators.timed_columns import drop_late, times_of
 from penstock.protocol.events import MIN_WATERMARK
 from penstock.records import Columns, TimestampArray
 from penstock.state.specification import Specification
@@ -73,14 +84,15 @@ class ColumnarWindowJoinOperator(ColumnarJoinOperator):
     # ---------------------------------------------------------------- records
 
     def take_in(self, side: int, columns: Columns) -> None:
-        stamps, grid, now = self.times_of(side, columns), self.grid, self._now()
+        stamps = times_of(columns, self.ctx, f"join a {SIDES[side]} record", "join")
+        grid, now = self.grid, self._now()
         lowest = int(stamps.min())
         if grid.begin(lowest) < MIN_WATERMARK:
             raise begins_too_early(grid.begin(lowest))
         taken = None
         if not grid.all_taken(lowest, now):
             mask = grid.taken(stamps, now)
-            self.late(side, columns, np.logical_and(~mask, grid.late(stamps, now)), None)
+            drop_late(columns, np.logical_and(~mask, grid.late(stamps, now)), self.ctx, None)
             taken = np.flatnonzero(mask)
             if not len(taken):
                 return
