@@ -1389,6 +1389,25 @@ _KEYED_COLUMNS: Final = (
     ),
 )
 
+_TIMED: Final = (
+    Mutant(
+        name="late records of columns are not counted",
+        file="penstock/operators/timed_columns.py",
+        old="        ctx.metrics.late_dropped += number\n",
+        new="        pass\n",
+        tests=("tests/operators/test_columnar_window.py", "tests/operators/test_columnar_joins.py"),
+        out_of_reach="windows and joins of columns: simulated jobs have none",
+    ),
+    Mutant(
+        name="a result of a window of columns has the time at which the window is over",
+        file="penstock/operators/timed_columns.py",
+        old="ends - 1, MAX_WATERMARK",
+        new="ends, MAX_WATERMARK",
+        tests=("tests/operators/test_columnar_window.py", "tests/operators/test_columnar_sessions.py"),
+        out_of_reach="windows of columns: simulated jobs have none",
+    ),
+)
+
 _CALCULATED = "tests/operators/test_calculations.py"
 _OBJECTS: Final = "calculations over columns: the records of simulated jobs are objects"
 _CALCULATIONS: Final = (
@@ -1448,4 +1467,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_WAYS_IN,
     *_KEYED_COLUMNS,
     *_CALCULATIONS,
+    *_TIMED,
 )
